@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+TYPE_CHECKING = False  # typing costs milliseconds on the way to the first run()
+if TYPE_CHECKING:
+    from datetime import datetime
+
 
 def counted(count: int, noun: str) -> str:
     """`1 item`, `1,000 items`, `2 mini-batches`, `3 retries`."""
@@ -39,6 +43,17 @@ def seconds_in(text: str) -> int | None:
     seconds = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
     found = re.fullmatch(rf"(\d{{1,9}}) ?({'|'.join(seconds)})", text.strip())
     return None if found is None else int(found[1]) * seconds[found[2]]
+
+
+def moment_in(text: str, *, from_now: int) -> datetime:
+    """The moment of a text: a duration from now on (`from_now` 1) or before (-1), or a date or moment in ISO 8601, by
+    the clock of this machine unless it says another. Raises ValueError, OverflowError.
+    """
+    from datetime import UTC, datetime, timedelta
+
+    if (seconds := seconds_in(text)) is not None:
+        return datetime.now(UTC) + from_now * timedelta(seconds=seconds)
+    return datetime.fromisoformat(text.strip()).astimezone()
 
 
 def bytes_in(text: str) -> int | None:

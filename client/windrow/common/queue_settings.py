@@ -12,6 +12,13 @@ WHOLE_CLUSTER = ""
 """In place of the name of a pool: all nodes, whatever their pools."""
 
 
+PRIORITY_MAX = 1_000
+"""Of projects and of jobs: a priority is a whole number from -PRIORITY_MAX to PRIORITY_MAX."""
+WEIGHT_MIN, WEIGHT_MAX = 0.001, 1_000
+"""Of projects. Weights of jobs are whole numbers from 1 to WEIGHT_MAX."""
+SLOTS_MAX = 1_000_000_000
+
+
 class Bounds(NamedTuple):
     """What a project may have of some nodes, in slots. `quota`: what it is guaranteed; `limit`: the most it gets."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -96,7 +96,7 @@ def without_secrets(arguments: Iterable[str]) -> tuple[list[str], dict[str, str]
             told[at + 1] = LEFT_OUT
     for at, word in enumerate(told):
         if secrets := secrets_in(word):
-            told[at] = redacted(word, ())
+            told[at] = _left_out(word, secrets[:SOUGHT_MAX])
         for number, secret in enumerate(secrets):
             found[f"argument {at + 1}" + (f" ({number + 1})" if number else "")] = secret
     return told, found
@@ -104,7 +104,11 @@ def without_secrets(arguments: Iterable[str]) -> tuple[list[str], dict[str, str]
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
     """A text without the values of secrets, and without what looks like one: a message or traceback may quote them."""
-    sought = {*secrets, *secrets_in(text)[:SOUGHT_MAX]}
+    return _left_out(text, {*secrets, *secrets_in(text)[:SOUGHT_MAX]})
+
+
+def _left_out(text: str, sought: Collection[str]) -> str:
+    """A text without what looks like a secret, each where it shows, and without these values anywhere."""
     text = _IN_VALUES.sub(_masked, text)
     for value in sorted(sought, key=len, reverse=True):
         if len(value) >= CHARACTERS_MIN:

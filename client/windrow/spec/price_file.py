@@ -9,12 +9,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import read_scalar
-from windrow.spec.reading.nodes import Mapping, shown, source_label
-from windrow.spec.reading.nodes import Source as SourceOfValues
-from windrow.spec.reading.problems import Problems
-from windrow.spec.reading.yaml_files import read_yaml
+from windrow.spec.reading.mapping_file import read_mapping_file
 from windrow.spec.settings.fields import Field
 
 DEFAULT = "default"
@@ -30,16 +26,8 @@ class Prices(NamedTuple):
 
 def load_price_file(path: str | os.PathLike[str]) -> Prices:
     """Read a file of prices. Raises JobFileError with all that is wrong."""
-    file = os.path.abspath(path)
-    problems = Problems()
-    root = read_yaml(file, "prices", problems)
-    context = Context(SourceOfValues("prices", source_label(file), os.path.dirname(file)), embedded=True)
-    context.problems = problems
-    if root is not None and not isinstance(root, Mapping):
-        problems.error(root, "", f"is {shown(root)}; a file of prices is a mapping: the pools, each with its price.")
-    problems.raise_errors()
-    assert isinstance(root, Mapping)
+    root, context = read_mapping_file(path, "prices", "a file of prices is a mapping: the pools, each with its price.")
     read = {pool: read_scalar(node, _PRICE, pool, context) for pool, node in root.entries.items()}
-    problems.raise_errors()
+    context.problems.raise_errors()
     prices = {pool: float(price or 0) for pool, price in read.items()}
     return Prices(prices, prices.pop(DEFAULT, 0.0))

@@ -12,21 +12,27 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from windrow.common.queue_settings import UNBOUND, Bounds, QueueSettings
+from windrow.common.queue_settings import (
+    PRIORITY_MAX,
+    SLOTS_MAX,
+    UNBOUND,
+    WEIGHT_MAX,
+    WEIGHT_MIN,
+    Bounds,
+    QueueSettings,
+)
 from windrow.spec.naming.names import JOB_NAME
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import as_mapping, check_keys, read_scalar
-from windrow.spec.reading.nodes import Mapping, Node, Place, is_null, shown, source_label
-from windrow.spec.reading.nodes import Source as SourceOfValues
-from windrow.spec.reading.problems import Problem, Problems
-from windrow.spec.reading.yaml_files import read_yaml
+from windrow.spec.reading.mapping_file import read_mapping_file
+from windrow.spec.reading.nodes import Mapping, Node, Place, is_null
+from windrow.spec.reading.problems import Problem
 from windrow.spec.settings.fields import Field
 
-SLOTS_MAX = 1_000_000_000
 _BOUNDS = {"quota": Field("number", 0, SLOTS_MAX, unit="slots"), "limit": Field("number", 0, SLOTS_MAX, unit="slots")}
 _QUEUE = {
-    "weight": Field("number", 0.001, 1000),
-    "priority": Field("int", -1000, 1000),
+    "weight": Field("number", WEIGHT_MIN, WEIGHT_MAX),
+    "priority": Field("int", -PRIORITY_MAX, PRIORITY_MAX),
     **_BOUNDS,
     "pools": Field("node"),
 }
@@ -41,26 +47,18 @@ class QueueFile(NamedTuple):
 
 def load_queue_file(path: str | os.PathLike[str]) -> QueueFile:
     """Read a file of queues. Raises JobFileError with all that is wrong."""
-    file = os.path.abspath(path)
-    problems = Problems()
-    root = read_yaml(file, "queues", problems)
-    context = Context(SourceOfValues("queues", source_label(file), os.path.dirname(file)), embedded=True)
-    context.problems = problems
-    if root is not None and not isinstance(root, Mapping):
-        problems.error(root, "", f"is {shown(root)}; a file of queues is a mapping, with the key queues.")
-    problems.raise_errors()
-    assert isinstance(root, Mapping)
+    root, context = read_mapping_file(path, "queues", "a file of queues is a mapping, with the key queues.")
     check_keys(root, {"queues": Field("node")}, "", context)
     if "queues" not in root.entries:
-        problems.error(root, "queues", "is missing; write the settings of each project below it, by its name.")
+        context.problems.error(root, "queues", "is missing; write the settings of each project below it, by its name.")
     queues = {}
     for name, node, place in _entries(root.entries.get("queues"), "queues", context):
         key = f"queues.{name}"
         _check_name(name, "project", place, key, context)
         queue = None if is_null(node) else as_mapping(node, key, context)
         queues[name] = QueueSettings() if queue is None else _queue(queue, key, context)
-    problems.raise_errors()
-    return QueueFile(queues, tuple(problems.warnings))
+    context.problems.raise_errors()
+    return QueueFile(queues, tuple(context.problems.warnings))
 
 
 def _queue(queue: Mapping, key: str, context: Context) -> QueueSettings:

@@ -11,7 +11,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from windrow.common.quantities import counted
@@ -20,7 +21,7 @@ from windrow.common.queue_settings import WHOLE_CLUSTER, QueueSettings
 from windrow_master.core.commands import Moment, SetQueues, UpdateJob
 from windrow_master.core.ids import JobKey
 from windrow_master.core.ledger import note_lived
-from windrow_master.core.refused import Refused, job_ended
+from windrow_master.core.refused import Refused, job_ended, job_unknown
 from windrow_master.core.state import CoreState, Queue
 from windrow_master.core.states import ENDED_JOBS, StepState
 from windrow_master.core.steps import too_many_jobs
@@ -91,18 +92,11 @@ def _why_refused(state: CoreState, after: Mapping[str, QueueSettings], command: 
 
 def _why_too_much(state: CoreState, after: Mapping[str, QueueSettings]) -> Refused | None:
     """More must not be guaranteed than there is. A change that lowers what is guaranteed is let through."""
-    guaranteed: dict[str, float] = {}
-    before: dict[str, float] = {}
-    for settings in after.values():
-        for pool, bounds in settings.bounds():
-            guaranteed[pool] = guaranteed.get(pool, 0.0) + bounds.quota
-    for queue in state.queues.values():
-        for pool, bounds in queue.settings.bounds():
-            before[pool] = before.get(pool, 0.0) + bounds.quota
-    for pool, quota in sorted(guaranteed.items()):
+    before = _guaranteed(queue.settings for queue in state.queues.values())
+    for pool, quota in sorted(_guaranteed(after.values()).items()):
         nodes = [node for node in state.nodes.values() if pool == WHOLE_CLUSTER or pool in node.pools]
         slots = sum(node.slots for node in nodes)
-        if quota > slots and quota > before.get(pool, 0.0):
+        if quota > slots and quota > before[pool]:
             where = f"the pool {pool}" if pool else "the cluster"
             return Refused(
                 "QUOTA_TOO_LARGE",
@@ -113,11 +107,20 @@ def _why_too_much(state: CoreState, after: Mapping[str, QueueSettings]) -> Refus
     return None
 
 
+def _guaranteed(queues: Iterable[QueueSettings]) -> defaultdict[str, float]:
+    """What all of them guarantee together, by pool."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for settings in queues:
+        for pool, bounds in settings.bounds():
+            found[pool] += bounds.quota
+    return found
+
+
 def on_update_job(state: CoreState, command: UpdateJob, now: Moment) -> JobKey | Refused:
     """Change what an open job is worth. What it has run stays as it is."""
     key = state.job_keys.get(command.job_id)
     if key is None:
-        return Refused("JOB_UNKNOWN", f"There is no job named {command.job_id!r}. `windrow job list` names them.")
+        return job_unknown(command.job_id)
     job = state.jobs[key]
     if job.state in ENDED_JOBS:
         return job_ended(job.job_id)
@@ -145,10 +148,9 @@ def uses(state: CoreState) -> dict[str, QueueUse]:
     """What each project has now that has an open job, or settings."""
     found = dict.fromkeys(state.queues, QueueUse())
     fair: dict[str, float] = {}
-    for pools, group in state.shares.groups.items():
-        capacity = sum(node.slots for node in state.nodes.values() if node.pools == pools and node.stream)
+    for group in state.shares.groups.values():
         for project, share in (group.last.projects if group.last is not None else {}).items():
-            fair[project] = fair.get(project, 0.0) + share * capacity
+            fair[project] = fair.get(project, 0.0) + share * group.slots
     workers: dict[str, int] = {}
     for node in state.nodes.values():
         for step_id, count in node.workers.items():

@@ -15,6 +15,11 @@ class Refused(NamedTuple):
     metadata: Mapping[str, str] = MappingProxyType({})
 
 
+def job_unknown(job_id: str) -> Refused:
+    """There is no such job."""
+    return Refused("JOB_UNKNOWN", f"There is no job named {job_id!r}. `windrow job list` names them.")
+
+
 def job_ended(job_id: str) -> Refused:
     """Why a job cannot be changed any more."""
     return Refused("JOB_ENDED", f"Job {job_id} has ended: nothing of it waits, so there is nothing to change.")

@@ -253,15 +253,14 @@ def _share_out(
     for want in wants:
         crews[want.step.step_id].entitled = group.last.workers.get(want.step.step_id, 0)
     ruled = _ruled(claims, rights, crews)
-    for project, mine in ruled.items():
-        _bind(mine, rights[project], pools, layout.places, now)
+    owed = {project: _bind(mine, rights[project], pools, layout.places, now) for project, mine in ruled.items()}
     place([crews[want.step.step_id] for want in wants], layout.places, now.monotonic_s)
     unfinished = [want.step for want in wants if want.demand or len(want.step.ready) or not want.step.plan.is_done]
     place_standby([crews[step.step_id] for step in unfinished], layout.places, now.monotonic_s)
     for want in wants:
         want.demand = max(0, want.demand - crews[want.step.step_id].held)
-    for project, mine in ruled.items():
-        rights[project].use(pools, sum(_slots_of(crew, layout.places) for crew in mine))
+    for project, quota in owed.items():
+        rights[project].use(pools, rights[project].quota(pools) - quota.room[0])
 
 
 def _owner(name: str, rights: _Rights | None, pools: frozenset[str], slots: float) -> Owner:
@@ -288,15 +287,18 @@ def _ruled(
 
 def _bind(
     crews: Sequence[Crew], rights: _Rights, pools: frozenset[str], places: Mapping[NodeId, Place], now: Moment
-) -> None:
-    """Say what the crews of one project may take together. What they have beyond that, they lose."""
+) -> Allowance:
+    """Say what the crews of one project may take together. What they have beyond that, they lose. Return what is left
+    of its quota, which falls below 0 where they have more.
+    """
     has, quota, limit = sum(_slots_of(crew, places) for crew in crews), rights.quota(pools), rights.limit(pools)
-    owed = Allowance([quota - has]) if quota else None
+    owed = Allowance([quota - has])
     allowance = None if math.isinf(limit) else Allowance([limit - has])
     for crew in crews:
         crew.quota, crew.allowance = owed, allowance
     if allowance is not None:
         give_back(crews, allowance, places, now.monotonic_s)
+    return owed
 
 
 def _slots_of(crew: Crew, places: Mapping[NodeId, Place]) -> float:

@@ -38,7 +38,7 @@ from windrow_master.core.conditions import Skip, why_skipped
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.ledger import drop_workers
 from windrow_master.core.records import CLOCK_SET_BACK
-from windrow_master.core.refused import Refused
+from windrow_master.core.refused import Refused, job_unknown
 from windrow_master.core.state import CoreState, Job, Step
 from windrow_master.core.states import (
     DONE_STEPS,
@@ -357,7 +357,7 @@ def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey |
     """Cancel a job; one that has ended stays as it is."""
     key = state.job_keys.get(command.job_id)
     if key is None:
-        return Refused("JOB_UNKNOWN", f"There is no job named {command.job_id!r}. `windrow job list` names them.")
+        return job_unknown(command.job_id)
     job = state.jobs[key]
     if job.state in ENDED_JOBS or job.state == JobState.CANCELLING:
         return key

@@ -60,7 +60,6 @@ WATCH_INTERVAL_MAX_S = 5.0
 
 FOLLOW_INTERVAL_S = 0.25
 JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
-PRIORITY_MAX, WEIGHT_MAX = 1_000, 1_000
 LARGE_DOCUMENT = 64 << 10
 """In bytes. A look at a larger one for secrets takes so long that calls of others would wait for it."""
 LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
@@ -224,6 +223,11 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         """Change what an open job is worth."""
         job, _ = await self._job(request.job_id, context)
         await refuse_project(request.project, context)
+        # Whoever only asks loads neither.
+        from windrow.common.queue_settings import PRIORITY_MAX, WEIGHT_MAX
+
+        from windrow_master.core.commands import UpdateJob
+
         weight_fits = not request.HasField("weight") or 1 <= request.weight <= WEIGHT_MAX
         if abs(request.priority) > PRIORITY_MAX or not weight_fits:
             await errors.abort(
@@ -235,8 +239,6 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         if job.state in ENDED_JOBS:
             # It may have left the memory of the core, which would not know it.
             await refuse(context, job_ended(request.job_id))
-        from windrow_master.core.commands import UpdateJob
-
         update = UpdateJob(
             request.job_id,
             request.priority if request.HasField("priority") else None,

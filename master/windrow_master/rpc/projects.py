@@ -6,7 +6,7 @@ import grpc
 from windrow.rpc import errors
 
 from windrow_master.identity.principals import caller
-from windrow_master.rpc.names import NAME
+from windrow_master.rpc.names import NAME, not_a_project
 from windrow_master.rpc.refusals import Context
 
 
@@ -18,7 +18,7 @@ async def refuse_project(project: str, context: Context) -> None:
             context,
             grpc.StatusCode.INVALID_ARGUMENT,
             errors.REQUEST_INVALID,
-            f"{project[:80]!r} is not a valid name of a project: use at most 64 letters, digits, '_', '.' and '-'.",
+            not_a_project(project),
         )
     if project and not by.sees(project):
         await errors.abort(

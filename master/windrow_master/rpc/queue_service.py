@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import grpc
-from windrow.common.queue_settings import Bounds, QueueSettings
+from windrow.common.queue_settings import (
+    PRIORITY_MAX,
+    SLOTS_MAX,
+    WEIGHT_MAX,
+    WEIGHT_MIN,
+    Bounds,
+    QueueSettings,
+)
 from windrow.rpc import errors
 from windrow.rpc.v1 import queue_service_pb2 as pb
 from windrow.rpc.v1 import queue_service_pb2_grpc
@@ -17,16 +24,11 @@ from windrow_master.core.queues import QueueUse, uses
 from windrow_master.core.state import Queue
 from windrow_master.identity.principals import caller
 from windrow_master.reports.usage import ROWS_MAX, Key, TooManyRows, Usage, usage_of
-from windrow_master.rpc.names import NAME
+from windrow_master.rpc.names import NAME, not_a_project
 from windrow_master.rpc.refusals import Context, accepted
 from windrow_master.shell.standby import Standby
 from windrow_master.store.protocol import StoreReader
 from windrow_master.threads import in_thread
-
-PRIORITY_MAX = 1_000
-WEIGHT_MAX = 1_000.0
-WEIGHT_MIN = 0.001
-SLOTS_MAX = 1e9
 
 
 class QueueService(queue_service_pb2_grpc.QueueServiceServicer):
@@ -105,7 +107,7 @@ def _why_invalid(name: str, settings: pb.QueueSettings) -> str:
     """Why settings cannot be those of a queue; empty if they can."""
     of = f"Queue {name[:80]!r}"
     if not NAME.fullmatch(name):
-        return f"{of} is not a valid name of a project: use at most 64 letters, digits, '_', '.' and '-'."
+        return not_a_project(name)
     if not WEIGHT_MIN <= (settings.weight if settings.HasField("weight") else 1.0) <= WEIGHT_MAX:
         return f"{of}: a weight is a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, not {settings.weight:g}."
     if abs(settings.priority) > PRIORITY_MAX:

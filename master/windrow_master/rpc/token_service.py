@@ -13,7 +13,7 @@ from windrow.rpc.v1 import token_service_pb2_grpc
 
 from windrow_master.identity.principals import TokenRefused
 from windrow_master.identity.tokens import Tokens
-from windrow_master.rpc.names import NAME
+from windrow_master.rpc.names import NAME, not_a_project
 from windrow_master.rpc.refusals import CODES, Context
 from windrow_master.rpc.views import timestamp
 from windrow_master.store.errors import StorePostponed
@@ -76,10 +76,7 @@ def _why_invalid(request: pb.CreateTokenRequest) -> str:
     if len(request.digest) != DIGEST_BYTES:
         return f"The digest of a token has {DIGEST_BYTES} bytes (sha256); this one has {len(request.digest)}."
     if request.project and not NAME.fullmatch(request.project):
-        return (
-            f"{request.project[:80]!r} is not a valid name of a project: use at most 64 letters, digits, '_', '.' and "
-            "'-'."
-        )
+        return not_a_project(request.project)
     if request.HasField("lifetime") and not 0 < request.lifetime.seconds <= LIFETIME_MAX_S:
         return "A token is good for at least a second, and at most a hundred years."
     if request.kind == pb.TOKEN_KIND_JOIN:

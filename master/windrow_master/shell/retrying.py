@@ -19,7 +19,7 @@ from windrow_master.core import commands
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import JobRow, StepRow
-from windrow_master.core.refused import Refused
+from windrow_master.core.refused import Refused, job_unknown
 from windrow_master.core.states import ENDED_JOBS, JobState, StepState
 from windrow_master.core.steps import too_many_jobs
 from windrow_master.identity.principals import EVERYBODY, Principal
@@ -95,7 +95,7 @@ class Retries:
         """
         found = self._jobs.find(job_id)
         if found is None:
-            return Refused("JOB_UNKNOWN", f"There is no job named {job_id!r}. `windrow job list` names them.")
+            return job_unknown(job_id)
         row, steps = found
         if row.generation == generation + 1:
             return row.job_key

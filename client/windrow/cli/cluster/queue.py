@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from windrow.cli import exit_codes
 from windrow.cli.messages import say
 from windrow.cli.options.declared import Argument, Option, command
-from windrow.cli.options.shared import Master, Output, OutputForm, open_client, state_of
+from windrow.cli.options.shared import Master, Output, OutputForm, open_served
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
 from windrow.common.quantities import counted
-from windrow.common.queue_settings import Bounds, QueueSettings
+from windrow.common.queue_settings import PRIORITY_MAX, WEIGHT_MAX, WEIGHT_MIN, Bounds, QueueSettings
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
-    from windrow.sdk.client import Client
     from windrow.sdk.queue import Queue, QueuesNow
 
+NOT_HERE = "Runs on this machine have no queues: they share it by themselves."
 NO_LIMIT = "none"
 QueueName = Annotated[str, Argument(metavar="PROJECT", help="The project, which has one queue of its name.")]
 Overcommit = Annotated[
@@ -34,7 +33,7 @@ def list_queues(master: Master = None, output: Output = OutputForm.TEXT) -> int:
 
     The fair share is what a project is entitled to now.
     """
-    with _open(master) as client:
+    with open_served(master, NOT_HERE) as client:
         now = client.queues.list()
     if output is OutputForm.JSON:
         print_json({"revision": now.revision, "queues": [queue.to_dict() for queue in now.queues]})
@@ -76,7 +75,7 @@ def list_queues(master: Master = None, output: Output = OutputForm.TEXT) -> int:
 @command(epilog="Example: windrow queue show vision")
 def show(name: QueueName, master: Master = None, output: Output = OutputForm.TEXT) -> int:
     """Show the queue of a project, with its open jobs."""
-    with _open(master) as client:
+    with open_served(master, NOT_HERE) as client:
         queue = client.queues.get(name)
         jobs = [job for job in client.list_jobs() if job.project == name and not job.state.ended]
     if output is OutputForm.JSON:
@@ -123,8 +122,8 @@ def set_queue(
         float | None,
         Option(
             metavar="NUMBER",
-            min=0.001,
-            max=1000,
+            min=WEIGHT_MIN,
+            max=WEIGHT_MAX,
             help="Of what is guaranteed to nobody, projects of one priority get parts by their weights.",
         ),
     ] = None,
@@ -132,8 +131,8 @@ def set_queue(
         int | None,
         Option(
             metavar="N",
-            min=-1000,
-            max=1000,
+            min=-PRIORITY_MAX,
+            max=PRIORITY_MAX,
             help="Of what is guaranteed to nobody, projects of a higher priority get all they can use first.",
         ),
     ] = None,
@@ -160,7 +159,7 @@ def set_queue(
         raise UsageError("Nothing is to be set. Give --weight, --priority, --quota or --limit.")
     if pool and quota is None and limit is None:
         raise UsageError("--pool says where --quota and --limit hold. Give one of these, too.")
-    with _open(master) as client:
+    with open_served(master, NOT_HERE) as client:
         now = client.queues.list()
         settings = next((queue.settings for queue in now.queues if queue.name == name), QueueSettings())
         bounds = settings.of_pool(pool)
@@ -195,7 +194,7 @@ def apply(
     read = load_queue_file(file)
     for warning in read.warnings:
         say(f"warning: {warning}")
-    with _open(master) as client:
+    with open_served(master, NOT_HERE) as client:
         now = client.queues.list()
         before = {queue.name: queue.settings for queue in now.queues}
         differing = _differences(before, read.queues)
@@ -268,15 +267,3 @@ def _limit_of(text: str) -> float:
     if not 0 <= number < math.inf:
         raise UsageError(f"--limit {text} is not a number of slots. Write one, such as 16, or {NO_LIMIT}.")
     return number
-
-
-@contextmanager
-def _open(master: str | None) -> Iterator[Client]:
-    """A client of a served master. Raises UsageError for runs on this machine."""
-    if state_of(master, None) is not None:
-        raise UsageError(
-            "Runs on this machine have no queues: they share it by themselves. Name a master with --master, or use its "
-            "context (windrow context use)."
-        )
-    with open_client(master, None) as client:
-        yield client

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -11,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 from windrow.cli import exit_codes
 from windrow.cli.messages import say
 from windrow.cli.options.declared import Argument, Option, command
-from windrow.cli.options.shared import Master, Output, OutputForm, open_client, state_of
+from windrow.cli.options.shared import Master, Output, OutputForm, open_served
 from windrow.cli.tables import local_time, out, print_json, print_table
 from windrow.common.quantities import seconds_in
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
-    from windrow.sdk.client import Client
     from windrow.sdk.token import Token
 
+NOT_HERE = "Runs on this machine have no tokens: they belong to whoever may use their state folder."
 TokenName = Annotated[str, Argument(metavar="NAME", help="Name of the token.")]
 
 
@@ -72,7 +70,7 @@ def create(
     if uses is not None and not join:
         raise UsageError("--uses belongs to --join.")
     lifetime = None if expires is None else _lifetime(expires)
-    with _open(master) as client:
+    with open_served(master, NOT_HERE) as client:
         if role is None:
             token, secret = client.tokens.create_join(name, expires=lifetime, uses=uses)
         else:
@@ -92,7 +90,7 @@ def create(
 @command(epilog="Example: windrow token list --format json")
 def list_tokens(master: Master = None, output: Output = OutputForm.TEXT) -> int:
     """List the tokens that were not revoked, with their last use."""
-    with _open(master) as client:
+    with open_served(master, NOT_HERE) as client:
         tokens = list(client.tokens.list())
     if output is OutputForm.JSON:
         print_json([token.to_dict() for token in tokens])
@@ -123,25 +121,13 @@ def revoke(name: TokenName, master: Master = None, output: Output = OutputForm.T
 
     Nodes that a join token has admitted stay: `windrow node remove --force` ends them.
     """
-    with _open(master) as client:
+    with open_served(master, NOT_HERE) as client:
         client.tokens.revoke(name)
     if output is OutputForm.JSON:
         print_json({"name": name, "revoked": True})
     else:
         out(f"The token {name} was revoked.")
     return exit_codes.DONE
-
-
-@contextmanager
-def _open(master: str | None) -> Iterator[Client]:
-    """A client of a served master. Raises UsageError for runs on this machine."""
-    if state_of(master, None) is not None:
-        raise UsageError(
-            "Runs on this machine have no tokens: they belong to whoever may use their state folder. Name a master "
-            "with --master, or use its context (windrow context use)."
-        )
-    with open_client(master, None) as client:
-        yield client
 
 
 def _lifetime(text: str) -> timedelta:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -146,14 +146,12 @@ def _keys(given: Sequence[str], known: Sequence[str]) -> list[str]:
 
 def _day(option: str, text: str) -> date:
     """The day (UTC) that an option means. Raises UsageError."""
-    from windrow.common.quantities import seconds_in
+    from windrow.common.quantities import moment_in, seconds_in
 
     try:
-        if (seconds := seconds_in(text)) is not None:
-            return (datetime.now(UTC) - timedelta(seconds=seconds)).date()
-        if len(text.strip()) <= len("2026-05-01"):
-            return date.fromisoformat(text.strip())
-        return datetime.fromisoformat(text.strip()).astimezone(UTC).date()
+        if seconds_in(text) is None and len(text.strip()) <= len("2026-05-01"):
+            return date.fromisoformat(text.strip())  # a day, not the moment at which it begins here
+        return moment_in(text, from_now=-1).astimezone(UTC).date()
     except (ValueError, OverflowError) as error:
         raise UsageError(
             f"{option} {text} is not a time. Write how long ago (12h, 7d, 4w), or a date (2026-05-01)."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.jobs.stream import stream_job
+from windrow.cli.jobs.worth import PRIORITY, Deadline, deadline_of
 from windrow.cli.messages import say
 from windrow.cli.options.declared import Argument, Option, command
 from windrow.cli.options.master_choice import master_options
@@ -16,7 +17,6 @@ from windrow.cli.options.shared import (
     STRICT_HELP,
     CodeChange,
     CodeChangeChoice,
-    Deadline,
     Master,
     Notify,
     Output,
@@ -25,7 +25,6 @@ from windrow.cli.options.shared import (
     Since,
     State,
     Tolerate,
-    deadline_of,
     open_client,
 )
 from windrow.cli.running.code_change import asker
@@ -48,9 +47,7 @@ def create(
     file: JobFile,
     sets: Sets = None,
     name: Annotated[str | None, Option(metavar="NAME", help="Name of the job, instead of the file's.")] = None,
-    priority: Annotated[
-        int, Option(metavar="N", help="Jobs with a higher priority go first in their project.", min=-1000, max=1000)
-    ] = 0,
+    priority: Annotated[int, PRIORITY] = 0,
     deadline: Deadline = None,
     project: Annotated[
         str, Option(metavar="NAME", help="The project that the job belongs to [default: that of the token].")

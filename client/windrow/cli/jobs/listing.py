@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from itertools import islice, takewhile
@@ -17,7 +17,7 @@ from windrow.cli.messages import is_terminal
 from windrow.cli.options.declared import Option, command
 from windrow.cli.options.shared import Master, Output, OutputForm, State, open_client, warn_read_only
 from windrow.cli.tables import local_time, out, print_json, print_table, width_of
-from windrow.common.quantities import brief_duration, seconds_in
+from windrow.common.quantities import brief_duration, moment_in
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -162,9 +162,7 @@ def _columns(text: str) -> list[str]:
 def _moment(text: str) -> datetime:
     """The moment that `--since` means. Raises UsageError."""
     try:
-        if (seconds := seconds_in(text)) is not None:
-            return datetime.now(UTC) - timedelta(seconds=seconds)
-        return datetime.fromisoformat(text.strip()).astimezone()
+        return moment_in(text, from_now=-1)
     except (ValueError, OverflowError) as error:
         raise UsageError(
             f"--since {text} is not a time. Write how long ago (30min, 12h, 2d, 1w), or a date (2026-05-31)."

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from windrow.cli import exit_codes
+from windrow.cli.jobs.worth import PRIORITY, WEIGHT, Deadline, deadline_of
 from windrow.cli.options.declared import Option, command
 from windrow.cli.options.shared import (
-    Deadline,
     JobName,
     Master,
     Output,
     OutputForm,
     State,
-    deadline_of,
     open_client,
 )
 from windrow.cli.tables import local_time, out, print_json
@@ -26,14 +25,8 @@ NO_DEADLINE = "none"
 @command(epilog="Example: windrow job update digits-20260501-101500-ab12 --priority 10")
 def update(
     job: JobName,
-    priority: Annotated[
-        int | None,
-        Option(metavar="N", help="Jobs with a higher priority go first in their project.", min=-1000, max=1000),
-    ] = None,
-    weight: Annotated[
-        int | None,
-        Option(metavar="N", help="Jobs of one priority and deadline share by their weights.", min=1, max=1000),
-    ] = None,
+    priority: Annotated[int | None, PRIORITY] = None,
+    weight: Annotated[int | None, WEIGHT] = None,
     deadline: Deadline = None,
     project: Annotated[str, Option(metavar="NAME", help="The project that it belongs to from now on.")] = "",
     master: Master = None,

@@ -18,8 +18,6 @@ from windrow.embedded import state_folder
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from windrow.sdk.client import Client
     from windrow.sdk.master import Master as FoundMaster
 
@@ -111,14 +109,6 @@ State = Annotated[
         help="Instead of a master: the state folder of runs on this machine [default: .windrow].",
     ),
 ]
-Deadline = Annotated[
-    str | None,
-    Option(
-        metavar="TIME",
-        help="When the job should have ended: in 30min, 12h or 2d, or a moment such as 2026-05-31T06:00. Of jobs of "
-        "one priority in a project, the one with the earliest deadline goes first.",
-    ),
-]
 Since = Annotated[
     str,
     Option(
@@ -204,21 +194,15 @@ def state_of(master: str | None, state: Path | None) -> Path | None:
     return state
 
 
-def deadline_of(text: str) -> datetime:
-    """The moment that `--deadline` means. Raises UsageError."""
-    from datetime import UTC, datetime, timedelta
-
-    from windrow.common.quantities import seconds_in
-
-    try:
-        if (seconds := seconds_in(text)) is not None:
-            return datetime.now(UTC) + timedelta(seconds=seconds)
-        return datetime.fromisoformat(text.strip()).astimezone()
-    except (ValueError, OverflowError) as error:
-        raise UsageError(
-            f"--deadline {text} is not a time. Write how long it may take from now (30min, 12h, 2d), or a moment "
-            "(2026-05-31T06:00)."
-        ) from error
+@contextmanager
+def open_served(master: str | None, not_here: str) -> Iterator[Client]:
+    """A client of a served master. `not_here`: why runs on this machine do without what is asked for, a sentence.
+    Raises UsageError for those.
+    """
+    if state_of(master, None) is not None:
+        raise UsageError(f"{not_here} Name a master with --master, or use its context (windrow context use).")
+    with open_client(master, None) as client:
+        yield client
 
 
 @contextmanager

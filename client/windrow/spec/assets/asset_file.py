@@ -7,12 +7,10 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import check_keys, read_scalar, read_text, read_text_map
-from windrow.spec.reading.nodes import Mapping, is_null, shown, source_label
-from windrow.spec.reading.nodes import Source as SourceOfValues
-from windrow.spec.reading.problems import Problem, Problems
-from windrow.spec.reading.yaml_files import read_yaml
+from windrow.spec.reading.mapping_file import read_mapping_file
+from windrow.spec.reading.nodes import is_null
+from windrow.spec.reading.problems import Problem
 from windrow.spec.settings.fields import Field
 from windrow.spec.settings.schema import DATA_TYPES, MODEL_TYPES
 
@@ -51,15 +49,8 @@ class AssetFile(NamedTuple):
 
 def load_asset_file(path: str | os.PathLike[str], kind: str) -> AssetFile:
     """Reads the file of an asset; `kind`: data or model. Raises JobFileError with all that is wrong."""
-    file = os.path.abspath(path)
-    problems = Problems()
-    root = read_yaml(file, "asset", problems)
-    context = Context(SourceOfValues("asset", source_label(file), os.path.dirname(file)), embedded=True)
-    context.problems = problems
-    if root is not None and not isinstance(root, Mapping):
-        problems.error(root, "", f"is {shown(root)}; the file of an asset is a mapping, with name, path and type.")
-    problems.raise_errors()
-    assert isinstance(root, Mapping)
+    root, context = read_mapping_file(path, "asset", "the file of an asset is a mapping, with name, path and type.")
+    problems = context.problems
     check_keys(root, _KEYS, "", context)
     entries = root.entries
     types = DATA_TYPES if kind == "data" else MODEL_TYPES
@@ -77,6 +68,6 @@ def load_asset_file(path: str | os.PathLike[str], kind: str) -> AssetFile:
         place,
         texts["description"],
         tags,
-        os.path.dirname(file),
+        os.path.dirname(os.path.abspath(path)),
         tuple(problems.warnings),
     )

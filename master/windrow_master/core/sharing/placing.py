@@ -56,10 +56,15 @@ class Place:
 
     def fits(self, need: Vector, most: int) -> int:
         """How many workers with this need it has room for, at most `most`."""
-        for room, each in zip(self.room, need, strict=True):
-            if each > 0:
-                most = min(most, math.floor((room + _ROUNDING) / each))
-        return max(0, most)
+        return _fitting(self.room, need, most)
+
+
+def _fitting(rooms: Sequence[float], need: Vector, most: int) -> int:
+    """How many workers with this need there is room for, at most `most`."""
+    for room, each in zip(rooms, need, strict=True):
+        if each > 0:
+            most = min(most, math.floor((room + _ROUNDING) / each))
+    return max(0, most)
 
 
 @dataclass(slots=True)
@@ -72,10 +77,7 @@ class Allowance:
 
     def fits(self, need: Vector, most: int) -> int:
         """How many workers with this need it allows, at most `most`."""
-        for room, each in zip(self.room, need, strict=True):
-            if each > 0:
-                most = min(most, math.floor((room + _ROUNDING) / each))
-        return max(0, most)
+        return _fitting(self.room, need, most)
 
     def take(self, need: Vector, count: int) -> None:
         """Take workers off what is left; below 0, add some."""
@@ -90,7 +92,7 @@ class Crew:
     `chosen`: if not None, the only nodes where it may have some. `warm`: those that have its code and environment.
     `pays_s`: so long after they were placed, its workers have not paid for their `init()` yet, and yield only to what
     is owed. `quota`, `allowance`: what is left for its project of what it is guaranteed, and of what it may have; None
-    if there is no such bound.
+    where it has no settings, or no limit.
     """
 
     step_id: StepId
