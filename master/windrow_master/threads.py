@@ -6,12 +6,13 @@ it, and so only work of its kind.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import TypeVar
+
+from windrow.common import threads
 
 T = TypeVar("T")
 
@@ -38,21 +39,11 @@ def pool(kind: Kind) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix=kind.value)
 
 
-async def in_thread(work: Callable[..., T], *arguments: object, kind: Kind = Kind.STATE) -> T:
-    """Run `work` in a thread of its kind and return its result.
-
-    A cancelled call (its peer died) ends only when the thread has ended. So the caller can close a file afterwards: the
-    thread no longer writes to it, nor to the next file that gets its descriptor.
-    """
-    running = asyncio.get_running_loop().run_in_executor(pool(kind), work, *arguments)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        while not running.done():
-            try:
-                await asyncio.wait([running])
-            except asyncio.CancelledError:
-                continue
-        if not running.cancelled():
-            running.exception()  # fetched so that asyncio does not log it: nobody waits for it now
-        raise
+async def in_thread(
+    work: Callable[..., T],
+    *arguments: object,
+    kind: Kind = Kind.STATE,
+    drop: Callable[[T], object] | None = None,
+) -> T:
+    """Run `work` in a thread of its kind and return its result; see common.threads for calls that are cancelled."""
+    return await threads.in_thread(work, *arguments, threads=pool(kind), drop=drop)

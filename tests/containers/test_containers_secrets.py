@@ -62,6 +62,8 @@ def test_no_process_has_rights_that_it_does_not_need(cluster: Cluster) -> None:
         except FileNotFoundError:
             continue
         status = dict(pair.split(":\t", 1) for pair in text.splitlines() if ":\t" in pair)
+        if "runc init" in line:  # the engine begins the health check, and has not given up its own rights
+            continue
         assert status["NoNewPrivs"] == "1", line
         if "docker-init" in line or "windrow health" in line:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import threading
@@ -17,6 +18,7 @@ from master_bench import DEADLINE_S, JOB, MasterBench, drive, effective_job
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import agent_service_pb2, job_service_pb2
 from windrow.rpc.v1 import artifact_service_pb2 as pb
+from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.limits import Limits
 from windrow_master.rpc import artifact_service, job_service
 from windrow_master.rpc.artifact_service import ArtifactService
@@ -147,6 +149,42 @@ def test_of_uploads_that_broke_off_the_last_few_are_kept_and_none_that_is_empty(
         assert {path.stem for path in partials(bench)} == {digest_of(4), digest_of(5)}
 
     drive(tmp_path, scenario, limits=Limits(left_uploads=2))
+
+
+def test_an_upload_that_breaks_off_while_its_file_is_opened_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = ArtifactFolder.begin
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any, **settings: Any) -> int:
+        descriptor = begin(*arguments, **settings)
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        return descriptor
+
+    monkeypatch.setattr(ArtifactFolder, "begin", slowly)
+
+    async def scenario(bench: MasterBench) -> None:
+        upload = Upload(bench, 0, 10, b"")
+        assert await asyncio.to_thread(begun.wait, DEADLINE_S)
+        assert [str(partials(bench)[0])] == open_below(bench.state / "artifacts")
+        await upload.broken()
+        go_on.set()
+        await until(lambda: not bench_promises(bench))
+        assert not open_below(bench.state / "artifacts")
+        assert not partials(bench)
+
+    drive(tmp_path, scenario)
+
+
+def open_below(folder: Path) -> list[str]:
+    """Files in a folder that this process has open."""
+    found = []
+    for number in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(str(number.readlink()))
+    return [path for path in found if Path(path).parent == folder]
 
 
 def test_streams_of_a_client_are_bounded_and_it_may_open_one_when_another_has_ended(tmp_path: Path) -> None:

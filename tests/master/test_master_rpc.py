@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import grpc
 import pytest
@@ -414,5 +414,27 @@ def test_a_cancelled_call_ends_after_its_thread() -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         assert ended.is_set()
+
+    asyncio.run(main())
+
+
+def test_what_a_thread_has_opened_for_a_cancelled_call_is_closed(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    opened: list[BinaryIO] = []
+
+    def work() -> BinaryIO:
+        begun.set()
+        assert go_on.wait(20)
+        opened.append((tmp_path / "opened").open("wb"))
+        return opened[0]
+
+    async def main() -> None:
+        call = asyncio.ensure_future(in_thread(work, drop=lambda file: file.close()))
+        assert await asyncio.get_running_loop().run_in_executor(None, begun.wait, 20)
+        call.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert opened[0].closed
 
     asyncio.run(main())

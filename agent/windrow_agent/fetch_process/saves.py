@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from windrow.common.beneath import Folder
+from windrow.common.threads import in_thread
 from windrow.storage.errors import StorageError, explained
 from windrow.storage.stores import open_store
 from windrow.storage.urls import parse_url
@@ -62,11 +63,11 @@ class Saves:
 
 async def _save(folder: str, device: int, save: Save) -> None:
     url = parse_url(save.address)
-    descriptor = await asyncio.to_thread(_open, folder, device, save)
+    descriptor = await in_thread(_open, folder, device, save, drop=os.close)
     try:
         store = open_store(url.root)
         if save.size <= PART_BYTES:
-            data = await asyncio.to_thread(_read, descriptor, save, 0, save.size)
+            data = await in_thread(_read, descriptor, save, 0, save.size)
             _check(descriptor, device, save)
             await store.put_async(url.key, data, use_multipart=False)
         else:
@@ -85,7 +86,7 @@ async def _save(folder: str, device: int, save: Save) -> None:
 
 async def _parts(descriptor: int, device: int, save: Save, part: int) -> AsyncIterator[bytes]:
     for at in range(0, save.size, part):
-        data = await asyncio.to_thread(_read, descriptor, save, at, min(part, save.size - at))
+        data = await in_thread(_read, descriptor, save, at, min(part, save.size - at))
         if at + part >= save.size:
             # Before the upload is completed: raising here leaves nothing in the store.
             _check(descriptor, device, save)

@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
+from windrow.common.threads import in_thread
 from windrow.common.trees import entries_below, make_folders
 from windrow.storage.errors import StorageError, Trouble, explained
 from windrow.storage.objects import meta_of
@@ -104,7 +105,8 @@ class Transfers:
         descriptor = os.open(target, flags, 0o644 if writable else 0o444)
         try:
             if not is_remote(part.url):
-                await asyncio.to_thread(_copy, part.url, descriptor, within)
+                # A file of its own: a source that does not answer is not waited for when the fetch is given up.
+                await asyncio.to_thread(_copy, part.url, os.fdopen(os.dup(descriptor), "wb"), within)
                 return
             url = parse_url(part.url)
             if part.keep_offsets:
@@ -147,7 +149,7 @@ class Transfers:
             data = await result.bytes_async()
             if len(data) != end - begin:
                 raise StorageError(f"{url} returned {len(data)} bytes instead of {end - begin}")
-        await asyncio.to_thread(_write, descriptor, memoryview(data), at)
+        await in_thread(_write, descriptor, memoryview(data), at)
 
     async def _stream(self, url: StorageUrl, part: Part, pieces: Sequence[Piece], descriptor: int) -> None:
         at, behind = 0, pieces[-1].end
@@ -155,7 +157,7 @@ class Transfers:
             result = await open_store(url.root).get_async(url.path)
             check_same(url, result.meta, part.size, part.version)
             async for chunk in result.stream(min_chunk_size=PART_BYTES):
-                await asyncio.to_thread(_write_wanted, descriptor, memoryview(chunk), at, pieces)
+                await in_thread(_write_wanted, descriptor, memoryview(chunk), at, pieces)
                 at += len(chunk)
                 if at >= behind:
                     break
@@ -248,25 +250,35 @@ def _write_wanted(descriptor: int, chunk: memoryview, offset: int, pieces: Seque
             _write(descriptor, chunk[first - offset : last - offset], at + first - begin)
 
 
-def _copy(source: str, descriptor: int, within: Sequence[str]) -> None:
-    """`within`: as of `fetch`. A script may have laid a link in the place of a file, or a pipe: what is open counts."""
+def _copy(source: str, target: BinaryIO, within: Sequence[str]) -> None:
+    with target, _opened(source, within) as file:
+        shutil.copyfileobj(file, target, PART_BYTES)
+
+
+def _opened(source: str, within: Sequence[str]) -> BinaryIO:
+    """Open a local file. `within`: as of `fetch`.
+
+    A script may have laid a link in the place of a file, or a pipe: what is open counts.
+    """
     readable = os.fsencode(source).decode("utf-8", "backslashreplace")
     try:
-        opened = os.open(os.fsencode(source), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        descriptor = os.open(os.fsencode(source), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         raise StorageError(
             f"{readable} was there when the input was listed, but cannot be copied on this node: {error.strerror}. "
             "It may have been removed, its folder may not be mounted here, or the agent's user may lack read "
             "permission."
         ) from error
-    with open(opened, "rb") as file:
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise StorageError(f"{readable} is not a plain file any more, so it is not copied.", Trouble.CHANGED)
-        real = os.readlink(f"/proc/self/fd/{opened}")  # noqa: PTH115  text
+        real = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115  text
         if within and not any(real.startswith(f"{root.rstrip('/')}/") for root in within):
             raise StorageError(
                 f"{readable} leads to {real}, outside the datastores of the master ({', '.join(within)}), so it is not "
                 "copied. Put the data there, or remove the link."
             )
-        with os.fdopen(os.dup(descriptor), "wb") as target:
-            shutil.copyfileobj(file, target, PART_BYTES)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")

@@ -20,6 +20,7 @@ from typing import Any, Protocol, cast
 import grpc
 from windrow.common.beneath import Folder
 from windrow.common.journal import Condition, Repeated
+from windrow.common.threads import in_thread
 from windrow.rpc import errors
 from windrow.rpc.v1 import asset_service_pb2 as assets
 from windrow.rpc.v1 import run_files_pb2 as rpc
@@ -267,12 +268,12 @@ class ScriptRequests:
             await self._refuse_changed(asset, place)
         try:
             above, last = os.path.split(place)
-            with await asyncio.to_thread(Folder.open, above) as folder:
+            with await in_thread(Folder.open, above, drop=Folder.close) as folder:
                 if folder.has_file(last):
                     await script.give({"file": last}, folder.read(last))
                 else:
                     with folder.folder(last) as below:
-                        for file, _ in await asyncio.to_thread(below.files):
+                        for file, _ in await in_thread(below.files):
                             await script.give({"file": f"{last}/{file}"}, below.read(file))
         except ConnectionError:
             raise
@@ -290,7 +291,7 @@ class ScriptRequests:
             request = rpc.ReadLoggedRequest(run=run, only_tags=only_tags)
             async with link.guard():
                 async for response in link.agent.ReadLogged(request, metadata=link.metadata):
-                    await asyncio.to_thread(_write_all, descriptor, response.rows)
+                    await in_thread(_write_all, descriptor, response.rows)
         except OSError as error:
             raise RequestRefused(f"what the run has logged cannot be written: {error.strerror}") from error
         finally:
@@ -307,7 +308,7 @@ class ScriptRequests:
             request = rpc.ReadRunFileRequest(run=run, name=name)
             async with link.guard():
                 async for response in link.agent.ReadRunFile(request, metadata=link.metadata):
-                    await asyncio.to_thread(_write_all, descriptor, response.chunk)
+                    await in_thread(_write_all, descriptor, response.chunk)
         except OSError as error:
             raise RequestRefused(f"the file {name!r} cannot be written: {error.strerror}") from error
         finally:
@@ -398,7 +399,7 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(0, "it is no plain file")
     offset = 0
-    while (chunk := await asyncio.to_thread(os.pread, descriptor, _CHUNK_BYTES, offset)) or not offset:
+    while (chunk := await in_thread(os.pread, descriptor, _CHUNK_BYTES, offset)) or not offset:
         yield chunk
         if not chunk:
             return

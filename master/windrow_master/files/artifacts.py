@@ -146,7 +146,7 @@ class ArtifactFolder:
         under_way: Collection[str] = (),
         left: int = 64,
     ) -> int:
-        """Open an upload at `offset`; return a file descriptor, which the caller closes. Raises ArtifactError.
+        """Open an upload at `offset`; return a file descriptor for the caller to `leave`. Raises ArtifactError.
 
         Only one upload of a digest at a time: a second one could change what the first has verified. `under_way`: the
         digests of all others that arrive now, to which `promised` bytes of the disk belong. Of those that broke off,
@@ -172,8 +172,12 @@ class ArtifactFolder:
                 f"Free some space on the disk of its state folder, {self._folder.parent}, and try again.",
             )
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.ftruncate(descriptor, offset)
-        os.lseek(descriptor, offset, os.SEEK_SET)
+        try:
+            os.ftruncate(descriptor, offset)
+            os.lseek(descriptor, offset, os.SEEK_SET)
+        except OSError:
+            os.close(descriptor)
+            raise
         return descriptor
 
     def _free(self) -> int:
@@ -191,8 +195,9 @@ class ArtifactFolder:
         for _, partial in sorted(found)[: max(0, len(found) - keep)]:
             partial.unlink(missing_ok=True)
 
-    def leave(self, digest: str) -> None:
-        """Keep an upload that broke off, to be continued, unless nothing of it has arrived."""
+    def leave(self, digest: str, descriptor: int) -> None:
+        """Close an upload. One that broke off is kept, to be continued, unless nothing of it has arrived."""
+        os.close(descriptor)
         with contextlib.suppress(OSError):
             if not self._partial(digest).stat().st_size:
                 self._partial(digest).unlink()

@@ -449,7 +449,7 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
                             f"Lease {lease_id:#x} does not belong, or no longer belongs, to node {node_id}. "
                             "Drop its rows.",
                         )
-                    staged = await in_thread(StagedSegment, folder, lease_id)
+                    staged = await in_thread(StagedSegment, folder, lease_id, drop=StagedSegment.close)
                     step_id = lease.step_id
                     if request.rows_file and self._embedded:
                         await in_thread(staged.take, Path(os.fsdecode(request.rows_file)))

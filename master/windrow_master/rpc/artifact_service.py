@@ -158,7 +158,8 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 promised=self._promises.bytes_of_others(promise),
                 under_way=self._promises.digests(),
                 left=self._limits.left_uploads,
-            )
+            ),
+            drop=partial(self._artifacts.leave, digest),
         )
         try:
             request: pb.UploadArtifactRequest | None = first
@@ -181,9 +182,8 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 )
             await in_thread(self._artifacts.finish, digest, length)
         finally:
-            os.close(descriptor)
             # If all has arrived, it has another name now.
-            await in_thread(self._artifacts.leave, digest)
+            await in_thread(self._artifacts.leave, digest, descriptor)
         return length
 
     async def DownloadArtifact(

@@ -23,7 +23,7 @@ from windrow_master.files.state_files import StateFiles
 from windrow_master.identity.principals import caller
 from windrow_master.jobs import Jobs
 from windrow_master.output_places import OutputPlaces
-from windrow_master.rpc.downloads import open_output, pieces_of
+from windrow_master.rpc.downloads import OpenOutput, open_output, pieces_of
 from windrow_master.rpc.files import file_below, read_file_chunks
 from windrow_master.rpc.log_selection import select_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls, step_named
@@ -361,11 +361,10 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
             return
         place = Path(path) if path is not None else None
         try:
-            output = (
-                None
-                if place is None
-                else await in_thread(open_output, self._outputs, place, paths, kind=Kind.DATASTORES)
-            )
+            output = None
+            if place is not None:
+                look = partial(open_output, self._outputs, place, paths)
+                output = await in_thread(look, kind=Kind.DATASTORES, drop=_close)
         except OSError as error:
             await self._unreadable(context, job, request.output, error)
             return
@@ -378,12 +377,12 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
                 f"Job {job.job_id} has no output {request.output!r} that exists yet. Its outputs: {names}.",
             )
             return
-        rows_file = None if paths.append_row is None else Path(paths.append_row)
-        written = [] if rows_file is None else await in_thread(self._jobs.reader.outputs_at, str(rows_file))
         wanted = request.path.decode(errors="surrogateescape")
         first = request.from_path.decode(errors="surrogateescape")
         offset = request.offset
         with output.folder:
+            rows_file = None if paths.append_row is None else Path(paths.append_row)
+            written = [] if rows_file is None else await in_thread(self._jobs.reader.outputs_at, str(rows_file))
             for name, length in output.files:
                 below = os.fsdecode(output.path_of(name))
                 if (wanted and below != wanted) or below < first:
@@ -459,3 +458,8 @@ async def _deadline_of(request: pb.SubmitJobRequest | pb.UpdateJobRequest, conte
     except ValueError:
         why = "The deadline is not a moment: it must be from the year 1 to 9999."
         await errors.abort(context, grpc.StatusCode.INVALID_ARGUMENT, errors.REQUEST_INVALID, why)
+
+
+def _close(output: OpenOutput | None) -> None:
+    if output is not None:
+        output.folder.close()

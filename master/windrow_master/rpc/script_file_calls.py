@@ -84,7 +84,9 @@ class ScriptFileCalls:
         files = self._script_files
         async with _refusing(context):
             opened = files.model_content(run, head.model) if is_model else files.keeping(run)
-            kept: KeptFiles = await in_thread(opened.__enter__, kind=Kind.DATASTORES)
+            kept: KeptFiles = await in_thread(
+                opened.__enter__, kind=Kind.DATASTORES, drop=lambda _: opened.__exit__(None, None, None)
+            )
             try:
                 if is_model and head.run_path:
                     await in_thread(files.copy, run, head.run_path, kept, kind=Kind.DATASTORES)
