@@ -39,6 +39,7 @@
 32. No job has less than its fair share of what its project has for long while it could use more.
 33. No slot stays free for long while a step that could use it lacks a worker.
 34. After each commit, the ledger of a job says as much of its attempts as they took.
+35. No project is given more than its limit.
 """
 
 from __future__ import annotations

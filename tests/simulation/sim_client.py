@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sim_config import JobPlan
+from sim_config import JobPlan, QueuePlan
 from sim_network import call
 from sim_view import document_of, settings_of
 from sim_world import Process
@@ -30,11 +30,12 @@ class Client:
         self._run = run
         self._process = Process(run.world)
 
-    def _ask(self, command: Any, done: Any) -> None:
+    def _ask(self, command: Any, done: Any, answered: Any = lambda reply: None) -> None:
         """Ask until there is an answer."""
         config = self._run.config
-        call(self._process, self._run.master, config.latency_s, config.loss, command, lambda reply: None,
-             lambda: self._process.after(0.3, lambda: None if done() else self._ask(command, done)))  # fmt: skip
+        call(self._process, self._run.master, config.latency_s, config.loss, command, answered,
+             lambda: self._process.after(0.3, lambda: None if done() else self._ask(command, done, answered))
+        )  # fmt: skip
 
     def submit(self, job: JobPlan) -> None:
         """When the job whose results it takes over, if there is one, has ended."""
@@ -48,6 +49,17 @@ class Client:
             continue_on_step_failure=goes_on, project=job.project,
         )  # fmt: skip
         self._ask(command, lambda: self._stored_state(job.job_id) is not None)
+
+    def set_queues(self, plan: QueuePlan) -> None:
+        """All at once. Which answer is lost is asked for again, with the same settings."""
+        told = False
+
+        def answered(_: Any) -> None:
+            nonlocal told
+            told = True
+
+        command = commands.SetQueues(plan.queues, only=True, overcommit=True)
+        self._ask(command, lambda: told, answered)
 
     def cancel(self, job: JobPlan) -> None:
         """Unless it has ended before."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from windrow.common.queue_settings import Bounds, QueueSettings
 from windrow_master.core.ids import DEFAULT_PROJECT
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import Cause
@@ -33,10 +36,19 @@ class JobPlan:
 
 
 @dataclass
+class QueuePlan:
+    """What an operator sets at a time for the queues of some projects."""
+
+    set_s: float
+    queues: dict[str, QueueSettings]
+
+
+@dataclass
 class Config:
     """One simulated world. Rates are events a second over the whole of it, while faults last."""
 
     jobs: list[JobPlan] = field(default_factory=list)
+    queues: list[QueuePlan] = field(default_factory=list)
     agents: int = 3
     slots: int = 2
     slots_of_each: tuple[int, ...] = ()
@@ -257,6 +269,7 @@ def draw_storm(rng: Random) -> Config:
     rough = rng.random() < 0.5
     return Config(
         jobs=jobs,
+        queues=[_set_queues(rng, projects, set_s) for set_s in rng.choice([(), (1.0,), (1.0, 8.0), (1.0, 6.0, 11.0)])],
         agents=agents,
         slots_of_each=tuple(rng.randint(1, 5) for _ in range(agents)),
         depth=rng.choice([1, 2, 4]),
@@ -269,3 +282,16 @@ def draw_storm(rng: Random) -> Config:
         faults_until_s=15.0,
         is_storm=True,
     )
+
+
+def _set_queues(rng: Random, projects: Sequence[str], set_s: float) -> QueuePlan:
+    """Settings for some of the projects, all of whose queues have had others before."""
+    queues = {}
+    for name in projects:
+        quota = rng.choice([0.0, 0.0, 1.0, 2.5, 4.0])
+        bounds = Bounds(quota, quota + rng.choice([math.inf, math.inf, 0.0, 1.0, 2.0, 4.5]))
+        if bounds.limit < 1:
+            # Whoever may have nothing waits for ever.
+            bounds = Bounds(quota)
+        queues[name] = QueueSettings(rng.choice([1.0, 1.0, 2.0, 3.0]), rng.choice([0, 0, 0, 5]), bounds)
+    return QueuePlan(set_s, queues)

@@ -350,6 +350,8 @@ class Simulation:
                     world.after(job.submit_s + job.cancel_s, lambda job=job: self._client.cancel(job))  # type: ignore[misc]
                 if job.retries:
                     world.after(job.submit_s, lambda job=job: self._client.retry(job))  # type: ignore[misc]
+            for plan in config.queues:
+                world.after(plan.set_s, lambda plan=plan: self._client.set_queues(plan))  # type: ignore[misc]
             ends_by_s = world.faults_until_s + config.ends_by_s
             ended = world.run(self._done, ends_by_s)
             if not ended:

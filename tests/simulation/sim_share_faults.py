@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 from sim_planting import fault
@@ -95,4 +99,51 @@ def free_slots_are_left_alone() -> Iterator[None]:
         return wanted if crew.held else original(self, crew, wanted)
 
     with patch.object(placing._Free, "give", give):
+        yield
+
+
+@fault(30, storm=True)
+def quotas_are_forgotten() -> Iterator[None]:
+    """What is guaranteed to a project is shared by all."""
+    with patch.object(shares._Rights, "quota", lambda self, pools: 0.0):
+        yield
+
+
+@fault(30, storm=True)
+def weights_are_forgotten() -> Iterator[None]:
+    """All projects count alike."""
+    with owners_with(weight=1.0):
+        yield
+
+
+@fault(30, storm=True)
+def priorities_are_forgotten() -> Iterator[None]:
+    """No project goes before another one."""
+    with owners_with(priority=0):
+        yield
+
+
+@fault(35, storm=True)
+def limits_are_forgotten() -> Iterator[None]:
+    """A project takes what nobody else uses, although it may not."""
+    with patch.object(shares._Rights, "limit", lambda self, pools: math.inf):
+        yield
+
+
+@fault(35, storm=True)
+def a_lower_limit_takes_nothing_away() -> Iterator[None]:
+    """A project keeps what it has when its limit falls."""
+    with patch.object(shares, "give_back", lambda *arguments: None):
+        yield
+
+
+@contextmanager
+def owners_with(**changed: float) -> Iterator[None]:
+    """Projects are decided about as if their settings had these values."""
+    original = shares._owner
+
+    def owner(*arguments: Any) -> Owner:
+        return replace(original(*arguments), **changed)  # type: ignore[arg-type]
+
+    with patch.object(shares, "_owner", owner):
         yield

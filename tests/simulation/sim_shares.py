@@ -1,7 +1,6 @@
-"""The rules of shares, 29 to 33 of `sim_checkers`: what nodes are told, compared with fair shares computed here.
+"""The rules of shares, 29 to 33 and 35 of `sim_checkers`: what nodes are told, compared with fair shares computed here.
 
-Here is no code of the core's own arithmetic: fair shares are filled in by the plainest loop, where all projects and
-jobs are equal.
+Here is no code of the core's own arithmetic: fair shares are filled in by the plainest loop.
 """
 
 from __future__ import annotations
@@ -9,9 +8,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sim_planting import Broken
+from windrow.common.queue_settings import QueueSettings
 from windrow_master.core import effects as fx
 from windrow_master.core.core import Core
 from windrow_master.core.ids import NodeId, StepId
@@ -30,13 +30,37 @@ TURN_S = 2.0
 NEAR = 1e-6
 
 
-def fair_shares(demands: Mapping[str, float], capacity: float) -> dict[str, float]:
-    """Divide a capacity evenly; who wants less than its part leaves the rest to the others."""
-    shares: dict[str, float] = {}
-    waiting = sorted(demands, key=lambda name: demands[name])
-    for at, name in enumerate(waiting):
-        shares[name] = min(demands[name], capacity / (len(waiting) - at))
-        capacity -= shares[name]
+class Wish(NamedTuple):
+    """How many slots somebody could use, and by which settings it gets them."""
+
+    demand: float
+    settings: QueueSettings = QueueSettings()
+
+    @property
+    def most(self) -> float:
+        """What it may get."""
+        return min(self.demand, self.settings.cluster.limit)
+
+
+def fair_shares(wishes: Mapping[str, Wish], capacity: float) -> dict[str, float]:
+    """Divide a capacity: first what is guaranteed, then by priority, then by weight. Who wants less than its part
+    leaves the rest to the others.
+    """
+    shares = {name: min(wish.most, wish.settings.cluster.quota) for name, wish in wishes.items()}
+    guaranteed = sum(shares.values())
+    if guaranteed > capacity:
+        return {name: share * capacity / guaranteed for name, share in shares.items()}
+    for priority in sorted({wish.settings.priority for wish in wishes.values()}, reverse=True):
+        tier = {name: wish for name, wish in wishes.items() if wish.settings.priority == priority}
+        while True:
+            rising = {name: wish for name, wish in tier.items() if wish.most > shares[name] + NEAR}
+            left = capacity - sum(shares.values())
+            if not rising or left <= NEAR:
+                break
+            level = left / sum(wish.settings.weight for wish in rising.values())
+            level = min(level, *((wish.most - shares[name]) / wish.settings.weight for name, wish in rising.items()))
+            for name, wish in rising.items():
+                shares[name] += level * wish.settings.weight
     return shares
 
 
@@ -56,7 +80,7 @@ class Shares:
         """When a project got a worker, while nothing else has changed."""
 
     def on_effects(self, core: Core, effects: list[fx.Effect]) -> None:
-        """Nodes are told: rules 29 and 31."""
+        """Nodes are told: rules 29, 31 and 35."""
         state = core.state
         told = [effect for effect in effects if isinstance(effect, fx.SendShares)]
         for effect in told:
@@ -64,6 +88,7 @@ class Shares:
             self._check_room(state, effect)
         if told:
             self._check_turns(state)
+            self._check_limits(state)
 
     def on_tick(self, core: Core) -> None:
         """Rules 30, 32 and 33."""
@@ -125,9 +150,15 @@ class Shares:
             raise Broken(29, f"{node.node_id} is told {effect.shares}, and has {slots} slots")
 
     def _idle(self, state: CoreState, serving: list[Node], steps: list[Step]) -> list[tuple[object, ...]]:
-        """Rule 33: nodes with room for workers that a step lacks."""
-        has, found = self._has(state, serving), list[tuple[object, ...]]()
-        lacking = [step for step in steps if self._demand(step) > has[step.step_id] and self._is_plain(step, serving)]
+        """Rule 33: nodes with room for workers that a step lacks, and may have."""
+        has, found, used = self._has(state, serving), list[tuple[object, ...]](), self._used(state, serving)
+        lacking = [
+            step
+            for step in steps
+            if self._demand(step) > has[step.step_id]
+            and self._is_plain(step, serving)
+            and used[name := state.jobs[step.job_key].queue] + 1 <= self._settings(state, name).cluster.limit
+        ]
         for node in serving if lacking else ():
             told = self._told.get((state.incarnation, node.node_id, node.stream), {})
             if sum(told.values()) < self._sim.slots_of(node.node_id):
@@ -140,16 +171,39 @@ class Shares:
         projects: dict[str, dict[str, float]] = {}
         for step in steps:
             projects.setdefault(state.jobs[step.job_key].queue, {})[str(step.step_id)] = float(self._demand(step))
-        fair = fair_shares({name: sum(mine.values()) for name, mine in projects.items()}, slots)
+        fair = fair_shares(
+            {name: Wish(sum(mine.values()), self._settings(state, name)) for name, mine in projects.items()}, slots
+        )
         found: list[tuple[object, ...]] = []
         for name, mine in projects.items():
             count = sum(has[StepId(int(step_id))] for step_id in mine)
             if count < math.floor(fair[name] + NEAR):
                 found.append((30, "project", name, state.incarnation))
-            for step_id, share in fair_shares(mine, fair[name]).items():
+            for step_id, share in fair_shares({step: Wish(want) for step, want in mine.items()}, fair[name]).items():
                 if has[StepId(int(step_id))] < math.floor(share + NEAR):
                     found.append((32, "step", step_id, state.incarnation))
         return found
+
+    def _settings(self, state: CoreState, project: str) -> QueueSettings:
+        return state.queues[project].settings if project in state.queues else QueueSettings()
+
+    def _used(self, state: CoreState, serving: list[Node]) -> Counter[str]:
+        """What projects are given, in slots."""
+        used: Counter[str] = Counter()
+        for node in serving:
+            slots = self._sim.slots_of(node.node_id)
+            for step_id, count in self._told.get((state.incarnation, node.node_id, node.stream), {}).items():
+                step = state.steps[step_id]
+                most = step.settings.max_concurrency_per_instance
+                used[state.jobs[step.job_key].queue] += count * (1.0 if most is None else min(1.0, slots / most))  # type: ignore[assignment]
+        return used
+
+    def _check_limits(self, state: CoreState) -> None:
+        """Rule 35."""
+        for name, slots in self._used(state, self._serving(state)).items():
+            limit = self._settings(state, name).cluster.limit
+            if slots > limit + NEAR:
+                raise Broken(35, f"project {name} is given {slots} slots, and may have {limit}")
 
     def _check_turns(self, state: CoreState) -> None:
         """Rule 31. Only where every job wants more than there is: then nothing but turns changes what a project has."""
@@ -157,7 +211,13 @@ class Shares:
         slots = sum(self._sim.slots_of(node.node_id) for node in serving)
         has, now_s = self._has(state, serving), self._sim.world.now_s
         deep = all(self._is_plain(step, serving) and self._demand(step) > slots for step in steps)
-        steady = (state.incarnation, [node.stream for node in serving], [step.step_id for step in steps], deep)
+        steady = (
+            state.incarnation,
+            state.queue_revision,
+            [node.stream for node in serving],
+            [step.step_id for step in steps],
+            deep,
+        )
         counts: Counter[str] = Counter()
         for step in steps:
             counts[state.jobs[step.job_key].queue] += has[step.step_id]

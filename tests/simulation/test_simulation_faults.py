@@ -32,11 +32,14 @@ FOUND_BY = {
     "only_deaths_are_split": 85,
     "pause_not_made_up_for": 7,
     "pieces_are_never_given_up": 35,
+    "places_change_hands_at_once": 8,
     "planner_group_applied_twice": 36,
     "removed_node_stays": 19,
     "requeued_but_not_dropped": 4,
     "restart_forgets_tries": 8,
     "retries_are_not_charged_to_the_rate": 292,
+    "priorities_are_forgotten": 30,
+    "quotas_are_forgotten": 8,
     "retries_go_anywhere": 8,
     "segment_reused": 33,
     "set_aside_for_ever": 5,
@@ -46,6 +49,7 @@ FOUND_BY = {
     "success_not_taken_back": 33,
     "two_completions_both_accepted": 50,
     "views_compared_without_count": 590,
+    "weights_are_forgotten": 8,
 }
 """Where looking begins: a small world that finds it, or 0. When the core changes, they move."""
 
