@@ -202,8 +202,8 @@ async def test_recalled_leases_come_back_unless_they_run(rig: Rig) -> None:
     await rig.master.until(lambda: rig.master.capacities.get(STEP))
     ids = rig.master.assign(6)
     await rig.master.until(lambda: any(b.workers and b.workers[0].lease_id == ids[0] for b in rig.master.heartbeats))
-    rig.master.send(rpc.WorkResponse(recalls=[rpc.StepRecall(step_id=STEP, count=2)]))
-    await rig.master.until(lambda: set(rig.master.released) == set(ids[4:]))  # those that would begin last
+    rig.master.send(rpc.WorkResponse(recalls=[rpc.StepRecall(step_id=STEP, count=2, kept_lease_ids=ids[5:])]))
+    await rig.master.until(lambda: set(rig.master.released) == set(ids[3:5]))  # those that would begin last
     rig.master.send(rpc.WorkResponse(recalls=[rpc.StepRecall(step_id=STEP, count=100)]))
     await rig.master.until(lambda: set(rig.master.released) == set(ids[1:]))
     gate.touch()

@@ -158,6 +158,20 @@ def test_nodes_that_join_later_get_what_the_first_cannot_run() -> None:
     assert [len(driver.held(name)) for name in ("n1", "n2", "n3")] == [5, 5, 5]
 
 
+def test_what_has_failed_where_slots_are_free_is_not_asked_back() -> None:
+    """It would be leased to the same node again, and asked back again, for as long as its workers are busy."""
+    driver = CoreDriver()
+    driver.running([1] * 4)
+    driver.join_slots("n2", 1)
+    failed = driver.held("n2")[0]
+    driver.join_slots("n1", 1, depth=8)
+    driver.sent(fx.RecallLeases)
+    driver.fail("n2", failed, Cause.EXCEPTION)
+    (kept,) = [lease for lease in driver.held("n1") if lease.mini_batch == failed.mini_batch]
+    (recall,) = driver.sent(fx.RecallLeases)
+    assert (recall.node_id, recall.kept) == ("n1", (kept.lease_id,))
+
+
 def test_what_waits_before_a_worker_that_loads_its_script_goes_where_one_is_ready() -> None:
     driver = CoreDriver()
     step = driver.running([1] * 4)

@@ -258,10 +258,12 @@ class Agent(Process):
             if entry is not None and entry.phase != Phase.FINISHED:
                 self._release(entry)
 
-    def _on_recall(self, what: tuple[StepId, int]) -> None:
-        step_id, leases_max = what
+    def _on_recall(self, what: tuple[StepId, int, tuple[LeaseId, ...]]) -> None:
+        step_id, leases_max, kept = what
         queued = [
-            entry for entry in self._held.values() if entry.phase == Phase.QUEUED and entry.lease.step_id == step_id
+            entry
+            for lease_id, entry in self._held.items()
+            if entry.phase == Phase.QUEUED and entry.lease.step_id == step_id and lease_id not in kept
         ]
         for entry in queued[::-1][:leases_max]:
             self._release(entry)

@@ -53,7 +53,7 @@ class SimMaster(Process):
             fx.SendStep: self._send_step,
             fx.SendShares: lambda e: self._tell(e, "shares", e.shares),
             fx.RevokeLeases: lambda e: self._tell(e, "revoke", e.lease_ids),
-            fx.RecallLeases: lambda e: self._tell(e, "recall", (e.step_id, e.leases_max)),
+            fx.RecallLeases: lambda e: self._tell(e, "recall", (e.step_id, e.leases_max, e.kept)),
             fx.EndStep: lambda e: self._tell(e, "end", (e.step_id, e.generation)),
             fx.SendDrain: lambda e: self._tell(e, "drain", None),
             fx.CloseStream: self._close_stream,

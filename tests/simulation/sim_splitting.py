@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
-from math import ceil, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim_planting import Broken
@@ -77,10 +77,15 @@ class Splits:
         self._sim = sim
         self.by_items: Counter[tuple[int, int]] = Counter()
         """Mini-batch -> attempts that failed by its items."""
+        self._failed_s: dict[tuple[int, int], float] = {}
+        """Mini-batch -> when its last attempt failed."""
+        self._in_vain_s: dict[int, float] = {}
+        """Step -> when splitting was last in vain. Whether to split was decided then, not when it is committed."""
 
     def on_failure(self, key: tuple[int, int], result: Any) -> None:
         """An attempt has failed, and its node says so for the first time."""
         bad = self._bad(key)
+        self._failed_s[key] = self._sim.world.now_s
         if not bad or result.message not in ("died", "bad items"):
             return
         self.by_items[key] += 1
@@ -88,7 +93,7 @@ class Splits:
         if not settings.split or items < 2:
             return
         deadly = sum(cause == Cause.CRASH for cause in bad.values())
-        most = settings.max_retries + 3 + deadly * (ceil(log2(items)) + ITEM_TRIES)
+        most = settings.max_retries + 3 + deadly * (math.ceil(math.log2(items)) + ITEM_TRIES)
         # A new master, and a new generation, begin anew; so does a mini-batch whose rows were lost.
         most *= 2 * self._sim.disk.tables.incarnation * (1 + self._generation(key))
         if self.by_items[key] > most:
@@ -98,6 +103,9 @@ class Splits:
         """Leases are handed out."""
         if not self._sim.config.bad_items:
             return
+        for step in core.state.steps.values():
+            if step.splits.in_vain >= IN_VAIN_MAX:
+                self._in_vain_s[step.step_id] = self._sim.world.now_s
         split = Counter(lease.step_id for lease in core.state.leases.values() if lease.split is not None)
         for step_id, count in split.items():
             most = core.state.steps[step_id].settings.split
@@ -119,10 +127,9 @@ class Splits:
                 raise Broken(23, f"of mini-batch {key} failed {named}, but {bad} fail alone")
             return
         items = self._items(key)
-        if outcome.state == MiniBatchState.FAILED and 1 < items > len(bad) and not others:
-            step = self._sim.master.core.state.steps.get(outcome.step_id) if self._sim.master is not None else None
-            if step is None or step.splits.in_vain < IN_VAIN_MAX:
-                raise Broken(25, f"mini-batch {key} is given up whole, though only {bad} of {items} items fail")
+        was_in_vain = self._in_vain_s.get(outcome.step_id, -math.inf) >= self._failed_s.get(key, 0.0)
+        if outcome.state == MiniBatchState.FAILED and 1 < items > len(bad) and not others and not was_in_vain:
+            raise Broken(25, f"mini-batch {key} is given up whole, though only {bad} of {items} items fail")
 
     def _bad(self, key: tuple[int, int]) -> dict[int, Cause]:
         step = self._sim.disk.tables.steps[key[0]]

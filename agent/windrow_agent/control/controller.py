@@ -139,7 +139,7 @@ class Controller:
             for worker in list(self._workforce.workers.values()):
                 self._supervisor.kill_revoked(worker, worker.look())
         for recall in response.recalls:
-            self._distributor.recall(recall.step_id, recall.count)
+            self._distributor.recall(recall.step_id, recall.count, frozenset(recall.kept_lease_ids))
         for step_id, generation in zip_longest(
             response.ended_step_ids, response.ended_step_generations, fillvalue=_ANY_GENERATION
         ):

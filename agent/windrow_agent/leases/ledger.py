@@ -32,7 +32,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 from windrow_agent.leases.lease import Lease, LeaseState, Loss, Revocation
 
@@ -281,14 +281,17 @@ class Ledger:
             self._drop(lease)
         return [lease.lease_id for lease in wanted]
 
-    def release_last(self, step_id: int, count: int) -> list[int]:
-        """Drops up to `count` FETCHING and QUEUED leases of a step, the last ones first; returns their ids."""
+    def release_last(self, step_id: int, count: int, kept: Set[int] = frozenset()) -> list[int]:
+        """Drops up to `count` FETCHING and QUEUED leases of a step, other than the `kept` ones, the last ones first;
+        returns their ids.
+        """
         waiting = [
             *(lease for lease in reversed(self._fetching.values()) if lease.step_id == step_id),
             *reversed(self._queues.get(step_id, ())),
             *(lease for lease in reversed(self._exclusive) if lease.step_id == step_id),
         ]
-        return self.release([lease.lease_id for lease in waiting[:count]])
+        ids = [lease.lease_id for lease in waiting if lease.lease_id not in kept]
+        return self.release(ids[:count])
 
     def release_queued(self, step_id: int | None = None) -> list[int]:
         """Drops all FETCHING and QUEUED leases of one step, or of all steps; returns their ids."""

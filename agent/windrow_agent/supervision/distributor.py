@@ -6,7 +6,7 @@ Everything runs on the event loop's thread and never blocks.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from functools import partial
 from pathlib import Path
 from zlib import crc32
@@ -126,16 +126,18 @@ class LeaseDistributor:
             if worker is not None:
                 self.take_back(worker)
 
-    def recall(self, step_id: int, count: int) -> None:
-        """Releases up to `count` leases of a step that have not begun: those that would begin last."""
-        released = self.ledger.release_last(step_id, count)
+    def recall(self, step_id: int, count: int, kept: Set[int] = frozenset()) -> None:
+        """Releases up to `count` leases of a step that have not begun, other than the `kept` ones: those that would
+        begin last.
+        """
+        released = self.ledger.release_last(step_id, count, kept)
         if len(released) < count and (step := self.steps.get(step_id)) is not None:
             # Take those after the one in progress; those of starting workers last.
             live = sorted(step.live, key=lambda worker: not worker.ready)
             for worker in live:
                 if len(self.ledger.of_worker(worker.key)) > worker.ready:
                     self.take_back(worker)
-            released += self.ledger.release_last(step_id, count - len(released))
+            released += self.ledger.release_last(step_id, count - len(released), kept)
         self._outgoing.release(released)
 
     def release_queued(self, step_id: int | None = None) -> None:

@@ -44,12 +44,15 @@ class RevokeLeases(NamedTuple):
 
 
 class RecallLeases(NamedTuple):
-    """Ask for leases of a step that have not started, at most `leases_max`. The agent knows best which those are."""
+    """Ask for leases of a step that have not started, at most `leases_max`, none of them `kept`. The agent knows best
+    which those are.
+    """
 
     node_id: NodeId
     stream: int
     step_id: StepId
     leases_max: int
+    kept: tuple[LeaseId, ...] = ()
 
 
 class EndStep(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from windrow_master.core import effects as fx
@@ -12,7 +12,7 @@ from windrow_master.core import shares
 from windrow_master.core.blame import lease_limit
 from windrow_master.core.causes import Budget
 from windrow_master.core.commands import Moment
-from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pace import rate_left
 from windrow_master.core.pools import choose_nodes, works_on
@@ -463,7 +463,8 @@ def _recall(state: CoreState, step: Step, places: list[_Place], now: Moment) -> 
 
     A node with more leases than slots is asked for as many as make loads even. A node with fewer may still have workers
     that are loading their script, each with a lease: it is asked, too, if another node has a worker that is ready. Only
-    the agents know which leases have not begun.
+    the agents know which leases have not begun. What has failed on all nodes with free slots stays where it is: it
+    would be leased to that node again, and asked back again.
     """
     step_id = step.step_id
     fit = [place for place in places if place.is_fit] or places
@@ -491,8 +492,21 @@ def _recall(state: CoreState, step: Step, places: list[_Place], now: Moment) -> 
         if beyond > 0 and (asked_s is None or not due):
             left -= count  # a node that was asked before and gave nothing back is not counted on
         if due:
-            node.recalled_s[step_id] = now.monotonic_s
-            state.effects.append(fx.RecallLeases(node.node_id, node.stream, step_id, count))
+            kept = _kept(state, step, node, free.keys() - {node.node_id})
+            if node.held[step_id] > len(kept):
+                node.recalled_s[step_id] = now.monotonic_s
+                state.effects.append(fx.RecallLeases(node.node_id, node.stream, step_id, count, kept))
+
+
+def _kept(state: CoreState, step: Step, node: Node, free: Set[NodeId]) -> tuple[LeaseId, ...]:
+    """Leases of a node whose mini-batches have failed on all nodes with free slots."""
+    tries = step.mini_batches.tries
+    if not tries:
+        return ()
+    leases = (state.leases[lease_id] for lease_id in sorted(node.lease_ids & step.lease_ids))
+    return tuple(
+        lease.lease_id for lease in leases if lease.mini_batch in tries and free <= set(tries[lease.mini_batch].nodes)
+    )
 
 
 def has_ready_worker(step: Step, node: Node) -> bool:

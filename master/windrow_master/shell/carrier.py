@@ -234,7 +234,7 @@ class Carrier:
     def _recall_leases(self, effect: fx.RecallLeases) -> None:
         session = self._session(effect.node_id, effect.stream)
         if session is not None:
-            session.recall(effect.step_id, effect.leases_max)
+            session.recall(effect.step_id, effect.leases_max, effect.kept)
 
     def _end_step(self, effect: fx.EndStep) -> None:
         session = self._session(effect.node_id, effect.stream)

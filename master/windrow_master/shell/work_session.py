@@ -87,9 +87,9 @@ class WorkSession:
         """Revoke leases: the node stops them."""
         self._last.revoked_lease_ids.extend(lease_ids)
 
-    def recall(self, step_id: int, count: int) -> None:
-        """Ask the node to give back this many leases of a step that have not started."""
-        self._last.recalls.add(step_id=step_id, count=count)
+    def recall(self, step_id: int, count: int, kept: Sequence[int]) -> None:
+        """Ask the node to give back this many leases of a step that have not started, other than the `kept` ones."""
+        self._last.recalls.add(step_id=step_id, count=count, kept_lease_ids=kept)
 
     def end_step(self, step_id: int, generation: int) -> None:
         """Tell the node that a generation of a step has ended; all of them if 0."""

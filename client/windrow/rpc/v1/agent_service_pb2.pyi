@@ -711,17 +711,23 @@ class StepRecall(google.protobuf.message.Message):
 
     STEP_ID_FIELD_NUMBER: builtins.int
     COUNT_FIELD_NUMBER: builtins.int
+    KEPT_LEASE_IDS_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """The step."""
     count: builtins.int
     """At most this many. The agent decides which: those that it would begin last."""
+    @property
+    def kept_lease_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Not these: where there are free slots, they have failed before."""
+
     def __init__(
         self,
         *,
         step_id: builtins.int = ...,
         count: builtins.int = ...,
+        kept_lease_ids: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["count", b"count", "step_id", b"step_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count", "kept_lease_ids", b"kept_lease_ids", "step_id", b"step_id"]) -> None: ...
 
 global___StepRecall = StepRecall
 
