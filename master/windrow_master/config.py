@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import os
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -208,6 +210,8 @@ def parse(arguments: list[str]) -> MasterConfig:
         parser.error(f"--tls-file {given.tls_file}: a unix socket needs no TLS; its folder guards it. Leave it out")
     if not stays_here(given.listen):
         _check_guards(parser, given)
+    if not given.embedded:
+        _check_datastores(parser, given, places)
     return MasterConfig(
         given.state.absolute(),
         given.listen,
@@ -242,6 +246,35 @@ def _check_guards(parser: CommandLine, given: argparse.Namespace) -> None:
             "tokens and data on their way. Make what is missing with `windrow setup`, or listen on this machine only "
             "(127.0.0.1). In a network where everybody is trusted, add --insecure"
         )
+
+
+def _check_datastores(parser: CommandLine, given: argparse.Namespace, places: Mapping[str, str]) -> None:
+    """End the process if jobs could reach the state, or what admits others, by a datastore: they read and write all of
+    it. Datastores may lie in each other, since what the master keeps in one is closed by its path.
+    """
+    state = os.path.realpath(given.state)
+    for name, place in places.items():
+        if is_remote(place):
+            continue
+        where = "is" if place == state else "is in" if _is_in(place, state) else "holds" if _is_in(state, place) else ""
+        if where:
+            parser.error(
+                f"--datastore {name}={place}: this folder {where} the state folder {state}, and jobs read and write "
+                "all that is in a datastore: they could change other jobs, and the state. Give the datastore a "
+                "folder beside it, or the state another place (--state)"
+            )
+        for option in ("join_token_file", "client_token_file", "tls_file"):
+            file = getattr(given, option)
+            if file is not None and _is_in(os.path.realpath(file), place):
+                parser.error(
+                    f"--{option.replace('_', '-')} {file}: it is in the datastore {name} ({place}), and jobs read all "
+                    "that is there: it would no longer be a secret. Put it elsewhere"
+                )
+
+
+def _is_in(path: str, folder: str) -> bool:
+    """Whether a path without links lies below a folder."""
+    return path.startswith(folder.rstrip("/") + "/")
 
 
 def guard_process() -> None:

@@ -163,10 +163,12 @@ class Workspace:
 
 
 @contextlib.contextmanager
-def served_master(workspace: Workspace, datastore: Path, state: str = "master-state") -> Iterator[str]:
-    """A master, started by the command as an operator would, that sees one datastore; its address."""
+def served_master(workspace: Workspace, datastore: Path, state: Path | None = None) -> Iterator[str]:
+    """A master, started by the command as an operator would, that sees one datastore; its address. `state`: unless it
+    is beside the datastore, since they are to be apart."""
+    state = state or Path(f"{datastore}-state")
     listen = ("--listen", "127.0.0.1:0", "--datastore", f"default={datastore}")
-    master = workspace.start("master", "--state", state, *listen)
+    master = workspace.start("master", "--state", str(state), *listen)
     try:
         assert master.stdout is not None
         ready = json.loads(master.stdout.readline())

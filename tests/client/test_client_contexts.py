@@ -265,7 +265,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     assert workspace.run("run", "job.yml").returncode == 1
     with contextlib.ExitStack() as masters:
         for name in ("a", "b"):
-            address = masters.enter_context(served_master(workspace, workspace.folder, f"state-{name}"))
+            address = masters.enter_context(
+                served_master(workspace, workspace.folder, Path(f"{workspace.folder}-{name}"))
+            )
             assert command(workspace, "context", "add", name, "--master", address).returncode == 0
             with windrow.Client(access=Access(address)) as client:
                 client.submit(workspace.job_file, name=name)

@@ -121,7 +121,7 @@ def test_python_finds_jobs_by_such_names_only_when_asked(ended: Workspace) -> No
 
 
 def test_the_shell_completes_them(ended: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    with served_master(ended, ended.folder, state=str(ended.state)) as address:
+    with served_master(ended, ended.folder / "data", ended.state) as address:
         monkeypatch.setenv("WINDROW_MASTER", address)
         assert job_names("") == ["last", "digits", "sort-b", "sort-a"]
         assert job_names("l") == ["last"]

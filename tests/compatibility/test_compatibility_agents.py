@@ -20,7 +20,8 @@ SCRIPT = "import sys\n\ndef run(mini_batch):\n    return [sys.prefix for _ in mi
 
 
 class Served:
-    """A master on loopback and one agent, in the folder of a job, which is also the datastore."""
+    """A master on loopback and one agent, in the folder of a job, which is also the datastore. The master's state and
+    token are beside it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,17 +29,20 @@ class Served:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._address = f"127.0.0.1:{probe.getsockname()[1]}"
-        token = folder / "join.token"
-        token.write_text("sesame\n")
-        token.chmod(0o600)
+        self._private = Path(f"{folder}-private")
+        self._private.mkdir()
+        self._token = self._private / "join.token"
+        self._token.write_text("sesame\n")
+        self._token.chmod(0o600)
 
     def start_master(self) -> None:
-        listen = ("--listen", self._address, "--datastore", f"here={self.folder}", "--join-token-file", "join.token")
-        self._start("master", "master", "--state", "master-state", *listen)
+        listen = ("--listen", self._address, "--datastore", f"here={self.folder}")
+        guards = ("--join-token-file", str(self._token))
+        self._start("master", "master", "--state", str(self._private / "master-state"), *listen, *guards)
         self._until(lambda: '"ready": true' in (self.folder / "master.log").read_text(), "the master serves")
 
     def start_agent(self, *options: str, **environment: str) -> None:
-        join = ("--folder", "agent-folder", "--join-token-file", "join.token", "--slots", "1")
+        join = ("--folder", "agent-folder", "--join-token-file", str(self._token), "--slots", "1")
         self._start("agent", "agent", *join, *options, **environment)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -30,11 +30,15 @@ EXPECTED = "".join(f"f{number:05d}\n" for number in range(FILES))
 
 
 class Fleet:
-    """Commands run in one folder, which is also the datastore."""
+    """Commands run in one folder, which is also the datastore. The master's state and tokens are beside it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.output = folder / "out.txt"
+        # Its name begins like the folder's, so that whoever looks for processes of the folder finds the master.
+        self.private = Path(f"{folder}-private")
+        self.private.mkdir()
+        self.state = self.private / "master-state"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         (folder / "code").mkdir()
         (folder / "code" / "entry.py").write_text(SCRIPT)
@@ -43,8 +47,8 @@ class Fleet:
             (folder / "data" / f"f{number:05d}").write_text("")
         (folder / "job.yml").write_text(JOB.format(size=1, settings=""))
         for name in ("right", "wrong"):
-            (folder / f"{name}.token").write_text(f"{name}\n")
-            (folder / f"{name}.token").chmod(0o600)
+            self.token_file(name).write_text(f"{name}\n")
+            self.token_file(name).chmod(0o600)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -68,8 +72,8 @@ class Fleet:
     def start_master(self) -> None:
         self.start(
             "master",
-            *("master", "--state", "master-state", "--listen", self.address),
-            *("--datastore", f"here={self.folder}", "--join-token-file", "right.token"),
+            *("master", "--state", str(self.state), "--listen", self.address),
+            *("--datastore", f"here={self.folder}", "--join-token-file", str(self.token_file("right"))),
         )
         wait_until(lambda: '"ready": true' in self.said("master"), "the master serves")
 
@@ -77,9 +81,12 @@ class Fleet:
         self.start(name, *self.agent(name, "right"), "--slots", "2", *more)
         wait_until(lambda: self.node(name).get("state") == "ready", f"node {name} is ready")
 
-    @staticmethod
-    def agent(name: str, token: str) -> list[str]:
-        return ["agent", "--folder", f"folder-{name}", "--node-id", name, "--join-token-file", f"{token}.token"]
+    def agent(self, name: str, token: str) -> list[str]:
+        file = str(self.token_file(token))
+        return ["agent", "--folder", f"folder-{name}", "--node-id", name, "--join-token-file", file]
+
+    def token_file(self, name: str) -> Path:
+        return self.private / f"{name}.token"
 
     def said(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()

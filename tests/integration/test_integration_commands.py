@@ -306,7 +306,7 @@ def test_steps_run_on_the_nodes_of_their_pools_and_wait_for_them(fleet: Fleet) -
     check_words(listed, ["POOL", "cpu-cluster,other", "gpu-cluster"])
 
     def logs() -> set[tuple[str, str]]:
-        files = [file for file in (fleet.folder / "master-state").rglob("*.stdout.txt") if file.stat().st_size]
+        files = [file for file in fleet.state.rglob("*.stdout.txt") if file.stat().st_size]
         return {(file.parts[-5], file.parts[-2]) for file in files}
 
     # Nodes push what commands print once a second.

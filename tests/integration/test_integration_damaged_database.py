@@ -240,11 +240,11 @@ def test_a_served_master_stands_still_with_the_reason(fleet: Fleet) -> None:
     fleet.create("nightly")
     fleet.processes["master"].terminate()
     fleet.processes["master"].wait(60)
-    damage(fleet.folder / "master-state" / "windrow.db", overwrite_header, SEED)
+    damage(fleet.state / "windrow.db", overwrite_header, SEED)
     master = fleet.start(
         "master",
-        *("master", "--state", "master-state", "--listen", fleet.address),
-        *("--datastore", f"here={fleet.folder}", "--join-token-file", "right.token"),
+        *("master", "--state", str(fleet.state), "--listen", fleet.address),
+        *("--datastore", f"here={fleet.folder}", "--join-token-file", str(fleet.token_file("right"))),
     )
     wait_until(lambda: '"ready": false' in fleet.said("master"), "the master stands still")
     for command in (("node", "list"), ("job", "list"), ("job", "show", "nightly")):
@@ -262,8 +262,8 @@ def test_a_served_master_stands_still_with_the_reason(fleet: Fleet) -> None:
 def test_a_database_that_is_damaged_while_a_master_serves(fleet: Fleet) -> None:
     """Met by a reader: the master takes nothing more, and says why; who asked for the job is told."""
     fleet.create("nightly")
-    database = fleet.folder / "master-state" / "windrow.db"
-    whole(fleet.folder / "master-state")
+    database = fleet.state / "windrow.db"
+    whole(fleet.state)
     content = database.read_bytes()
     database.write_bytes(content[:PAGE] + bytes(len(content) - PAGE))
 
@@ -281,7 +281,7 @@ def test_a_row_that_is_damaged_is_told_to_who_asks_for_it_while_the_master_goes_
     fleet.start_agent("one")
     fleet.create("nightly")
     fleet.check_done("nightly")
-    database = fleet.folder / "master-state" / "windrow.db"
+    database = fleet.state / "windrow.db"
     change_rows(database, "UPDATE step_document SET paths = CAST(paths || ' ' AS BLOB)")
     told = "windrow.db, table step_document, step_id 1 is damaged: the row does not have the check value"
     show, logs, retry = ("job", "show", "nightly"), ("job", "logs", "nightly"), ("job", "retry", "nightly")
@@ -300,10 +300,10 @@ def test_a_row_that_is_damaged_is_told_to_who_asks_for_it_while_the_master_goes_
     fleet.processes["master"].terminate()
     assert fleet.processes["master"].wait(240) == 0
     for command in (show, logs):
-        asked = windrow(*command, "--state", "master-state", cwd=fleet.folder)
+        asked = windrow(*command, "--state", str(fleet.state), cwd=fleet.folder)
         assert asked.returncode != 0 and told in asked.stderr, asked
         assert "Traceback" not in asked.stderr
     change_rows(database, "UPDATE job SET message = 'x' WHERE job_id = 'nightly'")
     for command in (("job", "list"), show, logs):
-        asked = windrow(*command, "--state", "master-state", cwd=fleet.folder)
+        asked = windrow(*command, "--state", str(fleet.state), cwd=fleet.folder)
         assert asked.returncode != 0 and "table job, job_key 1 is damaged" in asked.stderr, asked

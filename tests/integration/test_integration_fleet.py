@@ -28,7 +28,8 @@ def test_a_node_is_known_by_the_secret_in_the_folder_of_its_agent(fleet: Fleet) 
     fleet.start_agent("one")
     assert (fleet.folder / "folder-one" / "secret").is_file()
     # The same name from another folder.
-    fleet.start("other", "agent", "--folder", "folder-two", "--node-id", "one", "--join-token-file", "right.token")
+    token = str(fleet.token_file("right"))
+    fleet.start("other", "agent", "--folder", "folder-two", "--node-id", "one", "--join-token-file", token)
     wait_until(lambda: "does not have its secret" in fleet.said("other"), "the name is refused")
 
 
@@ -102,7 +103,7 @@ def test_what_a_fleet_refuses(fleet: Fleet, tmp_path_factory: pytest.TempPathFac
             2,
             [fleet.address, "cannot be used", "--listen"],
         ),
-        (["master", "--state", "master-state", "--listen", "127.0.0.1:0"], 2, ["Another master", "--state DIR"]),
+        (["master", "--state", str(fleet.state), "--listen", "127.0.0.1:0"], 2, ["Another master", "--state DIR"]),
         (["master", "--state", "job.yml"], 2, ["job.yml", "is a file", "--state DIR"]),
         (["master", "--state", "s", "--listen", "nonsense"], 2, ["nonsense", "HOST:PORT"]),
         (["master", "--state", "s", "--datastore", "a=/no/such"], 2, ["a=/no/such", "folder that exists"]),

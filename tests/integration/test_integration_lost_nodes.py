@@ -17,13 +17,13 @@ def hold(fleet: Fleet, name: str) -> Path:
     fleet.start_agent(name, "--drain-grace", "0")
     gate = fleet.folder / "gate"
     fleet.create("nightly", "--set", f"jobs.score.environment_variables.GATE={gate}")
-    wait_until(lambda: len(stored_attempts(fleet.folder / "master-state")) >= 2, "leases old enough to be written down")
+    wait_until(lambda: len(stored_attempts(fleet.state)) >= 2, "leases old enough to be written down")
     return gate
 
 
 def test_a_node_that_is_lost_is_charged_to_nobody(fleet: Fleet) -> None:
     gate = hold(fleet, "one")
-    held = len(stored_attempts(fleet.folder / "master-state"))
+    held = len(stored_attempts(fleet.state))
     fleet.processes["one"].kill()
     fleet.processes["one"].wait()
     wait_until(lambda: fleet.job("nightly")["steps"][0]["failed_attempts"] != {}, "the loss is noticed")
@@ -35,7 +35,7 @@ def test_a_node_that_is_lost_is_charged_to_nobody(fleet: Fleet) -> None:
     (example,) = step["failure_examples"]
     assert (example["status"], example["error_category"]) == ("NODE_LOST", "SystemError")
     assert "Node one was lost" in example["message"]
-    assert stored_attempts(fleet.folder / "master-state") == [("NODE_LOST", "node_lost")] * held
+    assert stored_attempts(fleet.state) == [("NODE_LOST", "node_lost")] * held
 
 
 def test_what_a_leaving_node_hands_back_is_no_failure_at_all(fleet: Fleet) -> None:
@@ -46,7 +46,7 @@ def test_what_a_leaving_node_hands_back_is_no_failure_at_all(fleet: Fleet) -> No
     fleet.start_agent("two")
     step = fleet.check_done("nightly")
     assert (step["failed_attempts"], step["retries"]) == ({}, 0)
-    assert set(stored_attempts(fleet.folder / "master-state")) == {("PREEMPTED", "preempted")}
+    assert set(stored_attempts(fleet.state)) == {("PREEMPTED", "preempted")}
 
 
 def test_what_is_cancelled_is_no_failure_at_all(fleet: Fleet) -> None:
@@ -55,5 +55,5 @@ def test_what_is_cancelled_is_no_failure_at_all(fleet: Fleet) -> None:
     (step,) = fleet.job("nightly")["steps"]
     assert (step["failed_attempts"], step["retries"], step["error_category"]) == ({}, 0, "")
     assert step["items"] == {"total": FILES, "ok": 0, "failed": 0, "cancelled": FILES, "taken_over": 0}
-    assert set(stored_attempts(fleet.folder / "master-state")) == {("CANCELLED", "cancelled")}
+    assert set(stored_attempts(fleet.state)) == {("CANCELLED", "cancelled")}
     assert not fleet.output.exists() or fleet.output.read_text() != EXPECTED

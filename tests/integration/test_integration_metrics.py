@@ -144,7 +144,7 @@ def test_no_row_is_torn_where_an_agent_is_killed(fleet: Fleet) -> None:
     gate = fleet.folder / "gate"
     fleet.start_agent("one")
     fleet.create("nightly", "--set", f"jobs.score.environment_variables.GATE={gate}")
-    below = fleet.folder / "master-state" / "jobs" / "nightly" / "logs" / "score" / "user" / "metrics"
+    below = fleet.state / "jobs" / "nightly" / "logs" / "score" / "user" / "metrics"
 
     def received() -> int:
         return sum(path.stat().st_size for path in below.rglob("*.csv"))

@@ -88,7 +88,7 @@ def test_that_a_node_is_set_aside_is_told_and_it_comes_back(fleet: Fleet) -> Non
     check_words(reason, ["bad is set aside", "in a row failed there"])
 
     def told_in_the_log() -> bool:
-        roles = (fleet.folder / "master-state").rglob("master_role*.txt")
+        roles = fleet.state.rglob("master_role*.txt")
         return any("node_set_aside: bad: Set aside" in role.read_text() for role in roles)
 
     wait_until(told_in_the_log, "it is told in the job's log")

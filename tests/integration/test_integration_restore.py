@@ -15,7 +15,7 @@ class Backup:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self.state = fleet.folder / "master-state"
+        self.state = fleet.state
         self._copy = fleet.folder / "backup"
 
     def make(self, *, live: bool = False) -> None:

@@ -118,6 +118,23 @@ def test_no_job_writes_among_what_the_master_keeps_for_all(
         client.submit(laptop.job, sets=sets)
 
 
+@pytest.mark.parametrize(("place", "said"), [("", "holds .*/.models,"), ("/inner/.models/x", "is in .*/.models,")])
+def test_what_the_master_keeps_is_closed_also_by_a_datastore_that_holds_the_default_one(
+    tmp_path: Path, place: str, said: str
+) -> None:
+    outer = tmp_path / "outer"
+    (outer / "inner").mkdir(parents=True)
+    served = Served(tmp_path, outer / "inner")
+    try:
+        served.start_master(f"--datastore=outer={outer}")
+        laptop = Laptop(tmp_path / "laptop", FILES)
+        sets = [f"jobs.score.outputs.result.path=azureml://datastores/outer/paths{place}/"]
+        with served.client() as client, pytest.raises(RequestRefused, match=said + " which the master keeps for all"):
+            client.submit(laptop.job, sets=sets)
+    finally:
+        served.close()
+
+
 def test_a_link_to_models_that_was_laid_later_is_no_output(served: Served, tmp_path: Path) -> None:
     """Nor what a name in the path leads to: both are known only when the step begins."""
     assert served.datastore is not None

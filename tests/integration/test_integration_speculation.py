@@ -38,7 +38,7 @@ def test_a_call_that_hangs_is_overtaken_on_another_node(fleet: Fleet) -> None:
     assert batches["succeeded"] == FILES
     # On a machine that stalls, other calls are slow enough, too.
     assert 1 <= batches["speculated_won"] <= batches["speculated"]
-    assert set(stored_attempts(fleet.folder / "master-state")) == {("PREEMPTED", "preempted")}
+    assert set(stored_attempts(fleet.state)) == {("PREEMPTED", "preempted")}
     shown = fleet.run("mb", "show", "nightly", "5").stdout
     assert "Another attempt was faster." in shown
     first, second = (line.split()[1] for line in shown.splitlines() if line.startswith("  on "))

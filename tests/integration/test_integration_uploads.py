@@ -77,10 +77,10 @@ def test_data_may_be_the_code_folder(served: Served, tmp_path: Path) -> None:
 
 def test_a_folder_that_both_see_is_not_uploaded(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    served = Served(tmp_path / "there", tmp_path)
+    laptop = Laptop(tmp_path / "laptop", FILES)
+    served = Served(tmp_path / "there", laptop.folder)
     served.start_master()
     try:
-        laptop = Laptop(tmp_path / "laptop", FILES)
         moments: list[UploadMoment] = []
         with served.client() as client:
             job = client.submit(laptop.job, on_upload=moments.append, sets=["jobs.score.outputs.result.path=rows.txt"])

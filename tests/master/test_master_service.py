@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import queue
 import socket
 import subprocess
@@ -97,6 +98,54 @@ def test_a_master_that_others_can_reach_needs_tls_and_tokens(
     assert not refusal_of(tmp_path, capsys, listen, *GUARDS)
     assert not refusal_of(tmp_path, capsys, listen, "--insecure")
     assert "over TLS only" in refusal_of(tmp_path, capsys, listen, "--insecure", "--client-token-file")
+
+
+@pytest.mark.parametrize(
+    ("state", "place", "where"),
+    [
+        ("state", "state", "is the state folder"),
+        ("state", "state/outputs", "is in the state folder"),
+        ("store/state", "store", "holds the state folder"),
+        ("link/state", "store", "holds the state folder"),
+        ("state", "link", "is in the state folder"),
+    ],
+)
+def test_a_datastore_and_the_state_are_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, place: str, where: str
+) -> None:
+    """Also where links lead; one beside it whose name only begins like the other's is apart."""
+    for name in ("state/outputs", "store", "state-2"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("store" if state.startswith("link") else "state/outputs")
+
+    def refusal(place: str, *options: str) -> str:
+        given = [f"--state={tmp_path / state}", "--listen=127.0.0.1:0", f"--datastore=lake={tmp_path / place}"]
+        try:
+            parse([*given, *options])
+        except SystemExit as ended:
+            assert ended.code == 2
+            return capsys.readouterr().err
+        return ""
+
+    told = refusal(place)
+    assert f"--datastore lake={os.path.realpath(tmp_path / place)}: this folder {where}" in told
+    assert "--state" in told
+    assert not refusal("state-2")
+    assert not refusal(place, "--embedded")
+
+
+@pytest.mark.parametrize("option", ["--join-token-file", "--client-token-file", "--tls-file"])
+def test_no_secret_of_a_master_is_in_a_datastore(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    (tmp_path / "store" / "keys").mkdir(parents=True)
+    for place in ("store/keys/one", "one"):
+        (tmp_path / place).write_text("something")
+    given = [f"--state={tmp_path / 'state'}", "--listen=127.0.0.1:0", f"--datastore=lake={tmp_path / 'store'}"]
+    with pytest.raises(SystemExit):
+        parse([*given, f"{option}={tmp_path / 'store/keys/one'}"])
+    assert "it is in the datastore lake" in capsys.readouterr().err
+    parse([*given, f"{option}={tmp_path / 'one'}"])
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:8470", "localhost:0", "[::1]:8470", "unix:/run/windrow/master"])
