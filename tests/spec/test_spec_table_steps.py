@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from spec_workspace import Workspace
+from windrow.spec.naming.expressions import references
 from windrow.spec.reading.problems import Problems
 from windrow.spec.tables.columns import ColumnChoice
 from windrow.spec.tables.filter_expression import DEPTH_MAX, TERMS_MAX, FilterSyntaxError, parse_filter
@@ -24,6 +25,13 @@ TABLE = "inputs: {images: {type: mltable, path: ./t}}"
         ("- read_csv", 3, 5, 'there is no step "read_csv"'),
         ("- takes: 1", 3, 5, 'Did you mean "take"?'),
         ("- keep_columns: {pattern: '('}", 3, 29, '"(" is not a valid pattern'),
+        ("- keep_columns: {pattern: '(?=a)b'}", 3, 29, "no look-around ((?=…), (?<!…)) and no backreferences"),
+        ("- drop_columns: {pattern: '(a)\\1'}", 3, 29, "is not a valid pattern: invalid escape sequence"),
+        (
+            "- read_delimited\n  - convert_column_types:\n"
+            "      [{columns: a, column_type: {datetime: {formats: ['%Y%d%d%d']}}}]",
+            *(5, 55, '"%Y%d%d%d" has a directive more than twice'),
+        ),
         ("- keep_columns: {invert: true}", 3, 19, "needs names or a `pattern`"),
         ("- take_random_sample: {seed: 1}", 3, 25, "needs a `probability`"),
         ("- take_random_sample: {probability: 2, seed: 1}", 3, 39, "from 0 to 1"),
@@ -90,6 +98,18 @@ metadata: {anything: [1]}
     assert isinstance(selected, SelectPartitions) and selected.numbers == (0, 2)
     texts = [str(one) for one in problems.warnings]
     assert (len(texts) == 2 and "has no seed; 0 is taken" in texts[1] and "(?i)" in texts[0]) or "(?i)" in texts[1]
+
+
+def test_no_pattern_takes_for_ever(tmp_path: Path) -> None:
+    """Each of these has more ways to fail than there is time for, where they are tried one after the other."""
+    for pattern in ("(a+)+$", "(a|aa)+$", "(.*a){30}b"):
+        assert ColumnChoice((), pattern).chosen(["a" * 200 + "!", "x" + "a" * 9]) == ["x" + "a" * 9] * (
+            "b" not in pattern
+        )
+    assert ColumnChoice((), "ß$", True).chosen(["aß", "ß", "\udcff", "b"]) == ["\udcff", "b"]
+    text = "${{" + " " * 200_000
+    with pytest.raises(ValueError, match="not a well-formed expression"):
+        references(text * 2)
 
 
 def test_a_column_that_is_named_twice_is_meant_once(tmp_path: Path) -> None:

@@ -83,6 +83,16 @@ def test_a_file_of_unknown_length_is_refused_when_it_is_listed(job: StorageJob, 
     assert code == 1 and "does not report its length" in text and f"{web.url}/a.csv" in text, text
 
 
+@pytest.mark.parametrize("entry", ["folder: .", "folder: parts/", "pattern: ./*.csv"])
+def test_an_mltable_file_of_a_server_names_each_file(job: StorageJob, web: WebServer, entry: str) -> None:
+    """A server lists nothing. Told by what the file says, not by an address that nobody wrote."""
+    web.files["/t/MLTable"] = f"paths: [{{{entry}}}]\ntransformations: [read_delimited]\n".encode()
+    job.write(TABLE, f"{{type: mltable, path: '{web.url}/t/MLTable'}}")
+    code, text = job.run()
+    assert code == 1 and f'{web.url}/t/MLTable:1: "{entry.split()[1]}" is on a web server' in text, text
+    assert "cannot be listed. Name each `file:`" in text
+
+
 WAITS = """\
 import os, time
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from windrow.spec.tables.linear_patterns import SHORT_MAX
+from windrow.spec.tables.partition_format import compile_format as compile_for_master
 from windrow_worker.tables.partition_format import FormatError, compile_format, date_of
 
 
@@ -36,6 +38,24 @@ def test_texts_of_paths(text: str, path: str, expected: dict[str, str | None]) -
     found = compile_format(text)
     assert dict(zip(found.names, found.values(path), strict=True)) == expected
     assert found.matches(path) == any(value is not None for value in expected.values())
+    # The same for the planner, also with more of a regular expression, and in a long path.
+    long = "/" + "d" * SHORT_MAX + path
+    for form, at in ((text, path), (text + "()", path), (text, long), (text + "(?:)", long)):
+        assert compile_for_master(form).values(at) == found.values(path)
+
+
+def test_a_part_that_may_be_missing_has_no_value() -> None:
+    for compiled in (compile_format, compile_for_master):
+        assert compiled("/data(/{a})?/{b}.csv").values("/data/y.csv") == (None, "y")
+
+
+def test_no_format_takes_for_ever() -> None:
+    """Each has more ways to fail than there is time for, where they are tried one after the other."""
+    for text in ("x".join(f"{{c{number}}}" for number in range(20)) + "!", "/(x+)+{a}!", "*x" * 20 + "{a}!"):
+        assert not compile_for_master(text).matches("/data/" + "x" * 200)
+    for text in (r"/(x)\1{a}", "(?=x){a}", "(?P=t0){a}"):
+        with pytest.raises(FormatError, match="regular expression"):
+            compile_for_master(text)
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,10 @@ def test_dates(form: str, text: str, expected: str | None) -> None:
         ("%B %Y", "AUGUST 2020", "2020-08-01"),
         ("%Y%m%d", "20210403x", None),
         ("%Y (%m)", "2021 (4)", "2021-04-01"),
+        ("%Y %f%f", "2021 12345678901", "2021-01-01 00:00:00.123456789"),
+        ("%Y .%f .%f", "2021.5.25", "2021-01-01 00:00:00.5"),
+        ("%Y .%f .%f %m", "2021" + " " * 100_000 + "4", "2021-04-01"),
+        ("%Y .%f .%f %m", "2021" + " " * 100_000 + "x", None),
     ],
 )
 def test_date_formats(form: str, text: str, expected: str | None) -> None:

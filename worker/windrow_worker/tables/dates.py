@@ -234,6 +234,12 @@ _DIRECTIVES = {
 }
 
 
+_LONG = 40
+_BLANKS = re.compile(r"\s+", re.ASCII)
+"""To a format, they are as good as one blank, and `.%f` may be absent between two of them: there would be many ways to
+share many out."""
+
+
 def _format_parser(text: str) -> Parse:
     """A parse function for a `%` format. A directive given twice counts once; the fraction `.%f` may be absent."""
     pattern, used = "", set()
@@ -241,10 +247,12 @@ def _format_parser(text: str) -> Parse:
         letter = part[-1] if part[:1] == "%" or part[:2] == ".%" else ""
         dot = r"\." if letter and part[0] == "." else ""
         if letter == "f" and dot:
-            pattern += r"(?:\.(?P<f>\d{1,9})\d*)?"
+            pattern += r"(?:\.(?P<f>\d{1,9})\d*)?" if letter not in used else r"(?:\.\d+)?"
+            used.add(letter)
         elif letter == "f":
             # Without its dot, it counts nanoseconds.
-            pattern += r"(?P<n>\d{1,9})"
+            pattern += r"(?P<n>\d{1,9})" if "n" not in used else r"\d{1,9}"
+            used.add("n")
         elif letter in _DIRECTIVES:
             directive = _DIRECTIVES[letter]
             pattern += dot + (directive if letter not in used else re.sub(r"\?P<.>", "?:", directive))
@@ -256,6 +264,8 @@ def _format_parser(text: str) -> Parse:
     compiled = re.compile(pattern, re.ASCII)
 
     def parse(value: str) -> Optional[int]:
+        if len(value) > _LONG:
+            value = _BLANKS.sub(" ", value)
         found = compiled.fullmatch(value)
         return None if found is None else _from_groups(found.groupdict())
 

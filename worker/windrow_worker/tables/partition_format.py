@@ -1,7 +1,7 @@
 """`extract_columns_from_partition_format`: columns whose values are in the paths of files.
 
 `compile_format` compiles a format such as `{store}/{day:yyyy-MM-dd}/*.csv`. The client checks it, the planner groups
-files by it, and the worker fills columns from it. It means:
+files by it (both compile it by `windrow.spec.tables.partition_format`), and the worker fills columns from it. It means:
 
 * `{name}`: text of one path part, at least one character, dots included; the same name again matches, and captures
   nothing.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 from datetime import datetime, timedelta
-from typing import Any, Dict, List, NamedTuple, Optional, Pattern, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from windrow_worker.tables.dates import NS_MAX, NS_MIN
 
@@ -41,7 +41,8 @@ class PartitionFormat(NamedTuple):
     text: str
     names: Tuple[str, ...]
     has_date: bool
-    pattern: Pattern[str]
+    pattern: Any
+    """Has `search`, as a pattern of `re` has it."""
 
     def matches(self, path: str) -> bool:
         """Whether a path gives values to these columns."""
@@ -204,6 +205,8 @@ def _nanoseconds(found: Dict[str, Optional[str]]) -> Optional[int]:
     return nanoseconds if NS_MIN <= nanoseconds <= NS_MAX else None
 
 
-def _writable(text: str) -> str:
+def _writable(text: Optional[str]) -> Optional[str]:
     """Text that any writer accepts: bytes that are not UTF-8 are escaped, as in the column `Path`."""
+    if text is None:
+        return None  # of a column in a part of the format that may be missing
     return os.fsencode(text).decode("utf-8", "backslashreplace")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-_EXPRESSION = re.compile(r"\$\{\{\s*([\w.-]*)\s*\}\}", re.ASCII)
+_EXPRESSION = re.compile(r"\$\{\{\s*(?:([\w.-]+)\s*)?\}\}", re.ASCII)
 _LINE_END = re.compile(r"""('[^']*'|"(?:[^"\\]|\\.)*"|\\[^\n])|\\\n""", re.DOTALL)
 """Quoted text and escapes, which stay (group 1), or a backslash that continues a line."""
 
@@ -65,7 +65,7 @@ def whole_reference(text: str) -> Reference | None:
     if not has_expression(text):
         return None
     found = _EXPRESSION.fullmatch(text.strip())
-    return parse_reference(found[1]) if found else None
+    return parse_reference(found[1] or "") if found else None
 
 
 def substitute(text: str, resolve: Callable[[Reference], str]) -> str:
@@ -78,7 +78,7 @@ def substitute(text: str, resolve: Callable[[Reference], str]) -> str:
     pieces: list[str] = []
     position = 0
     for found in _EXPRESSION.finditer(text):
-        pieces += _plain(text[position : found.start()]), resolve(parse_reference(found[1]))
+        pieces += _plain(text[position : found.start()]), resolve(parse_reference(found[1] or ""))
         position = found.end()
     pieces.append(_plain(text[position:]))
     return "".join(pieces)

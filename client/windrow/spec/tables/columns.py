@@ -5,18 +5,20 @@ Reference: docs/reference/azure-ml/mltable.md#columns, #types, #conversion, #the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, shown
 from windrow.spec.reading.nodes import Sequence as ListNode
 from windrow.spec.reading.problems import did_you_mean, listed
+from windrow.spec.tables import linear_patterns
 from windrow.spec.tables.value_checks import ValueChecks
 
 COLUMN_TYPES = ("int", "float", "string", "boolean", "datetime")
 
 DATE_DIRECTIVES = "YymbBdHIMSfpz"
+DIRECTIVES_MAX = 14
+"""The most directives of a date format."""
 
 
 class ColumnChoice(NamedTuple):
@@ -31,8 +33,9 @@ class ColumnChoice(NamedTuple):
         if self.pattern is None:
             wanted = set(self.names)
             return [name for name in columns if name in wanted]
-        pattern = re.compile(self.pattern)
-        return [name for name in columns if (pattern.search(name) is not None) != self.invert]
+        names = list(columns)
+        found = linear_patterns.found_in(self.pattern, names)
+        return [name for name, contains in zip(names, found, strict=True) if contains != self.invert]
 
 
 def read_columns(checks: ValueChecks, node: Node, key: str) -> ColumnChoice | None:
@@ -53,11 +56,10 @@ def read_columns(checks: ValueChecks, node: Node, key: str) -> ColumnChoice | No
     if pattern is None:
         return None
     try:
-        re.compile(pattern)
-    except re.error as error:
-        checks.error(
-            values["pattern"], f"{key}.pattern", f"{shown(values['pattern'])} is not a valid pattern: {error}."
-        )
+        linear_patterns.check(pattern)
+    except linear_patterns.BadPattern as error:
+        text = f"{shown(values['pattern'])} is not a valid pattern: {error}. {linear_patterns.SYNTAX}."
+        checks.error(values["pattern"], f"{key}.pattern", text)
         return None
     return ColumnChoice((), pattern, invert)
 
@@ -182,6 +184,13 @@ def _read_datetime(checks: ValueChecks, node: Node, key: str) -> ColumnType | No
         if unknown:
             checks.error(
                 values["formats"], f"{key}.formats", f'{listed(unknown)} in "{text}" is not known. Supported: {known}.'
+            )
+        elif len(directives) > DIRECTIVES_MAX or any(directives.count(one) > 2 for one in directives):
+            checks.error(
+                values["formats"],
+                f"{key}.formats",
+                f'"{text}" has a directive more than twice, or more than {DIRECTIVES_MAX}: each text could be read in '
+                "more ways than there is time for.",
             )
         elif not {"Y", "y"} & set(directives):
             checks.error(values["formats"], f"{key}.formats", f'"{text}" has no year; it needs %Y or %y.')

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from windrow_worker.tables.partition_format import FormatError, PartitionFormat, compile_format
+from windrow_worker.tables.partition_format import FormatError, PartitionFormat
+from windrow_worker.tables.partition_format import compile_format as compile_for_worker
 
 from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, is_null, shown
 from windrow.spec.reading.problems import did_you_mean
+from windrow.spec.tables import linear_patterns
 from windrow.spec.tables.value_checks import ValueChecks
 
 PARTITION_FORMAT = "partition_format"
@@ -21,6 +23,22 @@ class ExtractColumns(NamedTuple):
 
     format: PartitionFormat
     place: Place
+
+
+def compile_format(text: str) -> PartitionFormat:
+    """Compiles a format for a client or master, where no format of a user may take for ever. Raises FormatError."""
+    made = compile_for_worker(text)
+    regex = made.pattern.pattern
+    ways = linear_patterns.ways_of(regex)
+    if ways is not None and ways < 2:
+        return made
+    try:
+        return made._replace(pattern=linear_patterns.PathPattern(regex, made.pattern if ways == 2 else None))
+    except linear_patterns.BadPattern as error:
+        raise FormatError(
+            f"text outside of braces is read as a regular expression, and this is not a valid one ({error}). "
+            f"{linear_patterns.SYNTAX}"
+        ) from None
 
 
 def read_extract_columns(checks: ValueChecks, value: Node, key: str) -> ExtractColumns | None:

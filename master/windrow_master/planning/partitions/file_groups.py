@@ -12,7 +12,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from windrow_worker.tables.partition_format import PathColumns, compile_format
+from windrow.spec.tables.partition_format import compile_format
+from windrow_worker.tables.partition_format import PathColumns
 
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.file_lists import reader_of_files

@@ -49,7 +49,8 @@ def describe_partition(reader: dict[str, Any], recipe: bytes) -> str:
     if "partition" not in reader:
         return ""
     # Only reports of inputs with keys need it.
-    from windrow_worker.tables.partition_format import PathColumns, compile_format, key_value
+    from windrow.spec.tables.partition_format import compile_format
+    from windrow_worker.tables.partition_format import PathColumns, key_value
 
     partition = reader["partition"]
     if reader["kind"] == "files":

@@ -125,6 +125,11 @@ def _remote_entry(folder: bytes, text: bytes, entry: PathEntry, roots: Roots | N
                 f'{entry.place}: "{entry.text}" points outside the folder of its MLTable file, which is in a '
                 "store. Use a full address."
             )
+        if entry.kind != "file" and folder.lower().startswith((b"http:", b"https:")):
+            raise PlanningError(
+                f'{entry.place}: "{entry.text}" is on a web server, as this MLTable file is, and cannot be listed. '
+                "Name each `file:`."
+            )
         address = folder if parts == [b"."] else b"/".join([folder, *parts])
     make = {"file": remote_file, "folder": remote_folder, "pattern": remote_pattern}[entry.kind]
     found = make(address, entry.text, roots)
