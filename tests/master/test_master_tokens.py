@@ -152,6 +152,15 @@ def test_a_project_is_all_that_its_token_sees_and_changes(master: SecureMaster, 
         ):
             with pytest.raises(WindrowError, match=r"no job named .* project vision only"):
                 ask(theirs.job_id)
+        # Names belong to all projects: what is told of a taken one is the same, whoever has it.
+        told = {}
+        for taken in (mine, theirs):
+            with pytest.raises(
+                RequestRefused, match="is taken: a job of this master has it, and all projects"
+            ) as caught:
+                vision.submit(write_job(master.data / "job"), name=taken.job_id)
+            told[taken.project] = str(caught.value).replace(taken.job_id, "")
+        assert told["vision"] == told["default"]
         vision.tag(mine.job_id, {"a": "b"}, properties={"c": None})
         assert [(tag.name, tag.value, tag.is_property) for tag in vision.tags(mine.job_id)] == [
             ("a", "b", False),

@@ -69,7 +69,7 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
         if known.request_id == command.request_id:
             return known.job_key
     if command.job_id in state.job_keys:
-        return Refused("JOB_EXISTS", f"A job named {command.job_id!r} exists already. Choose another name.")
+        return Refused("JOB_EXISTS", f"The name {command.job_id!r} is taken. Choose another name.")
     if refused := too_many_jobs(state, command.project):
         return refused
     state.job_key_last += 1

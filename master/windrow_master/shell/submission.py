@@ -109,8 +109,11 @@ class Submissions:
         changed = await in_thread(self._check_earlier, job, kind=Kind.SUBMISSIONS)
         job_id = job.name or make_job_id(job)
         if self._jobs.find(job_id) is not None:
+            # The same words whoever has it: they say nothing of another project but that somebody took the name.
             raise SubmissionInvalid(
-                "JOB_EXISTS", f"A job named {job_id!r} exists already. Choose another name, or leave it out."
+                "JOB_EXISTS",
+                f"The name {job_id!r} is taken: a job of this master has it, and all projects share the names of "
+                "jobs. Choose another name, or leave it out.",
             )
         return commands.SubmitJob(
             job_id=job_id,

@@ -28,7 +28,7 @@ class JobServiceStub:
     """Submits a job. The same request_id again returns the first answer.
     INVALID_ARGUMENT, reason JOB_INVALID: the document; FAILED_PRECONDITION, reason ARTIFACT_MISSING: upload the code first;
     RESOURCE_EXHAUSTED, reason LIMIT_REACHED: it would pass a limit of this master;
-    ALREADY_EXISTS, reason JOB_EXISTS: another job has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
+    ALREADY_EXISTS, reason JOB_EXISTS: another job, of whatever project, has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
     earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that);
     CODE_UNREADABLE: the code that made them cannot be read, so that is not known.
     """
@@ -207,7 +207,7 @@ class JobServiceAsyncStub:
     """Submits a job. The same request_id again returns the first answer.
     INVALID_ARGUMENT, reason JOB_INVALID: the document; FAILED_PRECONDITION, reason ARTIFACT_MISSING: upload the code first;
     RESOURCE_EXHAUSTED, reason LIMIT_REACHED: it would pass a limit of this master;
-    ALREADY_EXISTS, reason JOB_EXISTS: another job has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
+    ALREADY_EXISTS, reason JOB_EXISTS: another job, of whatever project, has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
     earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that);
     CODE_UNREADABLE: the code that made them cannot be read, so that is not known.
     """
@@ -388,7 +388,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         """Submits a job. The same request_id again returns the first answer.
         INVALID_ARGUMENT, reason JOB_INVALID: the document; FAILED_PRECONDITION, reason ARTIFACT_MISSING: upload the code first;
         RESOURCE_EXHAUSTED, reason LIMIT_REACHED: it would pass a limit of this master;
-        ALREADY_EXISTS, reason JOB_EXISTS: another job has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
+        ALREADY_EXISTS, reason JOB_EXISTS: another job, of whatever project, has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
         earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that);
         CODE_UNREADABLE: the code that made them cannot be read, so that is not known.
         """
