@@ -1,7 +1,8 @@
 """Runs work that blocks on the disk in threads, beside the event loop.
 
 Each kind of work has threads of its own. A folder on a network that does not answer holds up the threads that wait for
-it, and so only work of its kind.
+it, and so only work of its kind. Work for a job that may wait for the folders that it names has turns by project
+(`windrow_master.shell.project_turns.ProjectThreads`).
 """
 
 from __future__ import annotations
@@ -25,10 +26,6 @@ class Kind(StrEnum):
 
     STATE = "state"
     """The state folder, which is on a local disk."""
-    SUBMISSIONS = "submissions"
-    """Folders that jobs name, before they are accepted."""
-    STEPS = "steps"
-    """Inputs and outputs of a step that begins."""
     DATASTORES = "datastores"
     """Folders that clients look at, download from or register."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -158,3 +159,39 @@ def test_failed_items_are_listed_beside_an_output_and_never_in_a_folder_of_data(
     places = {name: placed(path) for name, path in outputs.items()}
     work = finish_of(tmp_path, places, placed(append_row) if append_row else None)
     assert failed_items_paths(work)[0] == tmp_path / listed
+
+
+class HeldFinisher(Finisher):
+    """Outputs of the project `bad` are written when `go_on` is set: their folder hangs until then."""
+
+    go_on: threading.Event
+
+    def _finish_once(self, work: Finish, stop: threading.Event) -> Any:
+        if work.project == "bad":
+            self.go_on.wait()
+        return FinishStep(work.step_id, work.generation, "")
+
+
+def test_outputs_of_a_project_whose_folders_hang_hold_up_no_other(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "state")
+    places = OutputPlaces(tmp_path, [], None)
+    finisher = HeldFinisher(store.reader(), store.record_output, store.incarnation, places)
+    finisher.go_on = threading.Event()
+    work = finish_of(tmp_path, {}, None)
+
+    async def run() -> None:
+        bad = [
+            asyncio.create_task(finisher.finish(replace(work, step_id=StepId(number), project="bad"), lambda _: None))
+            for number in range(10)
+        ]
+        try:
+            good = replace(work, step_id=StepId(99), project="good")
+            assert await finisher.finish(good, lambda _: None) == FinishStep(StepId(99), 1, "")
+            assert not any(task.done() for task in bad)
+        finally:
+            finisher.go_on.set()
+        assert await asyncio.gather(*bad) == [FinishStep(StepId(number), 1, "") for number in range(10)]
+
+    asyncio.run(run())
+    finisher.close()
+    store.close()

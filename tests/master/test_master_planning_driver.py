@@ -15,6 +15,7 @@ from windrow_master.core.commands import FailStep, PlanGroup
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import PLAN_RECORD
 from windrow_master.shell.planning_driver import STARTS_MAX, PlanningDriver
+from windrow_master.shell.project_turns import NICE_STEP, ProjectTurns
 
 
 @contextmanager
@@ -83,7 +84,7 @@ def run_with_kills(tmp_path: Path) -> tuple[list[Any], int]:
             stored[0] = command.end
             return True
 
-        driver = PlanningDriver(StepId(1), request, lambda: stored[0], submit, asyncio.Semaphore(1))
+        driver = PlanningDriver(StepId(1), request, lambda: stored[0], submit, ProjectTurns(1, 1).of(lambda: ""))
         driver.start()
         async with asyncio.timeout(60):
             await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
@@ -110,16 +111,20 @@ def test_a_planner_is_not_kept_while_enough_mini_batches_are_ready(tmp_path: Pat
         (data / f"{number:05}").touch()
     submitted: list[Any] = []
     pauses: list[int] = []
+    nice: set[int] = set()
 
     async def run() -> None:
         stored: list[bytes | None] = [None]
-        turns = asyncio.Semaphore(1)
+        of_all = ProjectTurns(2, 2)
+        await of_all.take("p")  # by another planner of the project
+        turns = of_all.of(lambda: "p")
 
         async def submit(command: Any) -> bool:
             assert not isinstance(command, FailStep), command
             assert command.start == stored[0]
             submitted.append(command)
             stored[0] = command.end
+            nice.update(child.nice() for child in psutil.Process().children())
             return True
 
         def has_room(paused: bool) -> bool:
@@ -139,6 +144,7 @@ def test_a_planner_is_not_kept_while_enough_mini_batches_are_ready(tmp_path: Pat
         await driver.stop()
 
     asyncio.run(run())
+    assert nice == {os.getpriority(os.PRIO_PROCESS, 0) + NICE_STEP}, "it is the second of its project"
     assert pauses, "groups are small at first: there are several"
     assert sum(len(one.records) for one in submitted) == 30 * PLAN_RECORD.size
     assert submitted[-1].done
@@ -154,7 +160,7 @@ def test_a_planner_that_cannot_be_started_fails_its_step() -> None:
             told.set_result(command)
             return True
 
-        driver = PlanningDriver(StepId(1), {"inputs": [{}]}, lambda: None, submit, asyncio.Semaphore(1))
+        driver = PlanningDriver(StepId(1), {"inputs": [{}]}, lambda: None, submit, ProjectTurns(1, 1).of(lambda: ""))
         with no_descriptors_left():
             driver.start()
             command = await asyncio.wait_for(told, 240)
@@ -193,7 +199,9 @@ def test_a_planner_that_the_kernel_ends_is_told_as_that(tmp_path: Path) -> None:
             return True
 
         # What is handed over is not kept: no planner gets further.
-        driver = PlanningDriver(StepId(1), request_over(data, step), lambda: None, submit, asyncio.Semaphore(1))
+        driver = PlanningDriver(
+            StepId(1), request_over(data, step), lambda: None, submit, ProjectTurns(1, 1).of(lambda: "")
+        )
         driver.start()
         async with asyncio.timeout(60):
             await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))

@@ -293,6 +293,7 @@ class Carrier:
         return Finish(
             job_key=job.job_key,
             job_id=job.job_id,
+            project=job.queue,
             step_id=step.step_id,
             step_name=step.settings.name,
             only_step=len(job.steps) == 1,

@@ -8,7 +8,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,6 +42,7 @@ from windrow_master.output.target import foreign, need_as_written, refuse_foreig
 from windrow_master.output_places import OutputPlaces
 from windrow_master.reports.failed_items import copy_list, describer, write_failed_items
 from windrow_master.shell.output_values import ValueUnreadable, read_values
+from windrow_master.shell.project_turns import ProjectThreads
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StorePostponed
 from windrow_master.store.protocol import StoreReader
@@ -53,7 +53,8 @@ UPLOADS_MAX = 5
 """How often the upload of an output is tried; each time, its requests have all their own tries."""
 ASSEMBLED = "assembled"
 """The folder below the step's own in which an output for remote storage is assembled before the upload."""
-THREADS = 2
+THREADS, OF_ONE_PROJECT = 4, 2
+"""Threads that write outputs: in all, and of one project at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,7 @@ class Finish:
     logs: Path
     """The folder `logs/<step>` of the job."""
     job_file: str = ""
+    project: str = ""
     rows: int | None = None
     """How many rows the step has counted as committed; None if it did not count them."""
     assets: tuple[AssetRow, ...] = ()
@@ -113,7 +115,7 @@ class Finisher:
         self._reader = reader
         self._record = record
         self._incarnation = incarnation
-        self._threads = ThreadPoolExecutor(THREADS, "finisher")
+        self._threads = ProjectThreads(THREADS, OF_ONE_PROJECT, "finisher")
         self._makings: dict[StepId, _Making] = {}
         """The newest making of each step, until it is over."""
 
@@ -171,12 +173,11 @@ class Finisher:
     async def _finish_until(
         self, stop: threading.Event, work: Finish, postpone: Callable[[PostponeFinish], object]
     ) -> FinishStep | RequeueLostRows | FailStep | None:
-        loop = asyncio.get_running_loop()
         uploads_left = UPLOADS_MAX
         waits = Condition(logging.WARNING, "the output waits", "the output no longer waits")
         while not stop.is_set():
             try:
-                made = await loop.run_in_executor(self._threads, self._finish_once, work, stop)
+                made = await self._threads.run(work.project, self._finish_once, work, stop)
                 waits.is_over(step=work.step_id)
                 return made
             except ConcatenationStopped:
@@ -205,9 +206,8 @@ class Finisher:
 
     async def report(self, work: Finish) -> None:
         """List the failed items of a failed step."""
-        loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._threads, self._list_without_output, work)
+            await self._threads.run(work.project, self._list_without_output, work)
         except (OSError, StateError) as error:
             say(logging.WARNING, "the failed items could not be listed", step=work.step_id, reason=str(error))
 
@@ -222,7 +222,7 @@ class Finisher:
         """Stop all makings. The next master makes the outputs again."""
         for making in self._makings.values():
             making.stop.set()
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown()
 
     def _finish_once(self, work: Finish, stop: threading.Event) -> FinishStep | RequeueLostRows:
         # Before anything is registered under a name.

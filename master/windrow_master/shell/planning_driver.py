@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import signal
 import struct
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,7 +38,10 @@ LOOKS_AGAIN_S = 0.1
 
 
 class Turn(Protocol):
-    """Limits how many planners run at once: an `asyncio.Semaphore`, or `planner_turns.ProjectTurn`."""
+    """Limits how many planners run at once, as `project_turns.ProjectTurn` does."""
+
+    nice: int
+    """How nice the planner of this turn is to other processes."""
 
     def locked(self) -> bool:
         """Whether it has to be waited for."""
@@ -199,6 +203,8 @@ class PlanningDriver:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
+        with suppress(OSError):  # it has ended
+            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + self._turn.nice)
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         stderr = asyncio.create_task(_read_tail(process.stderr, self._step_id))
         patience_s = 0.0

@@ -30,14 +30,16 @@ from windrow_master.shell.earlier import EarlierJobs, EarlierStep, Index, Nothin
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.output_values import ValueUnreadable, needed_of, read_values
-from windrow_master.shell.planner_turns import PlannerTurns
 from windrow_master.shell.planning_driver import PlanningDriver
 from windrow_master.shell.preparation import PreparationFailed, make_folders, planning_request, resolve
+from windrow_master.shell.project_turns import ProjectThreads, ProjectTurns
 from windrow_master.shell.reusing import Begun, Reuse, message_of
 from windrow_master.shell.sorted_rows import SortedRows, need_sorted_rows
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import DatabaseDamaged
-from windrow_master.threads import Kind, pool
+
+THREADS, OF_ONE_PROJECT = 8, 6
+"""Threads that prepare steps: in all, and of one project at most."""
 
 Submit = Callable[[Any], "asyncio.Future[Any]"]
 
@@ -73,7 +75,8 @@ class Starter:
         self._submit: Submit
         self._beginning: dict[StepId, asyncio.Task[None]] = {}
         self._planners: dict[StepId, PlanningDriver] = {}
-        self._turns = PlannerTurns()
+        self._turns = ProjectTurns()
+        self._threads = ProjectThreads(THREADS, OF_ONE_PROJECT, "steps")
 
     def attach(self, submit: Submit) -> None:
         """Set where commands go. Call it before the first step."""
@@ -181,7 +184,7 @@ class Starter:
             return real, None if found is None else (found, self._earlier.write_index(found, files.earlier))
 
         # In a thread, because an output may be on a slow share, or take long to read.
-        paths, taken = await asyncio.get_running_loop().run_in_executor(pool(Kind.STEPS), touch_disks)
+        paths, taken = await self._threads.run(job.queue, touch_disks)
         self._submit(StartStep(step.step_id, paths.to_json()))
         if not step.plan.is_done:
             driver = PlanningDriver(
@@ -247,15 +250,15 @@ class Starter:
         begun = Begun.of(self._jobs, step)._replace(effective=effective)
         own, paths = paths, await self._reuse.look(begun, paths)
         if paths.reused_from:
-            loop, threads = asyncio.get_running_loop(), pool(Kind.STEPS)
+            project = self._jobs.job_of(step).queue
             try:
                 needed = needed_of(self._jobs.document(step), effective.name)
-                values = await loop.run_in_executor(threads, read_values, effective.name, paths, needed, self.places)
+                values = await self._threads.run(project, read_values, effective.name, paths, needed, self.places)
             except ValueUnreadable as error:
                 return replace(own, why_run=f"The outputs of job {paths.reused_from} cannot be reused: {error}")
             paths = replace(paths, values=values)
             rows = rows_of_outputs(begun.effective, step.step_id, begun.job_id, paths.outputs, time.time())
-            told = await loop.run_in_executor(threads, self._finisher.register, rows)
+            told = await self._threads.run(project, self._finisher.register, rows)
             message = " ".join((message_of(paths), *told))
             self._submit(ReuseStep(step.step_id, paths.to_json(), message))
         return paths

@@ -40,7 +40,10 @@ from windrow_master.roots import Roots
 from windrow_master.shell.earlier import EarlierJobs, NothingToResume
 from windrow_master.shell.errors import SubmissionInvalid
 from windrow_master.shell.preparation import resolved
-from windrow_master.threads import Kind, in_thread
+from windrow_master.shell.project_turns import ProjectThreads
+
+THREADS, OF_ONE_PROJECT = 8, 6
+"""Threads that look at what jobs name, before they are accepted: in all, and of one project at most."""
 
 
 class Submissions:
@@ -81,6 +84,7 @@ class Submissions:
         self._datastores = datastores
         self._kept = kept or KeptFolders(())
         self._sorts_rows = sorts_rows
+        self._threads = ProjectThreads(THREADS, OF_ONE_PROJECT, "submissions")
 
     async def command(
         self,
@@ -103,10 +107,10 @@ class Submissions:
         job = await self.check(document, by)
         if self._assets is not None and any(out.asset_name for step in job.steps for out in step.outputs.values()):
             try:
-                await in_thread(self._assets.refuse_taken, job.steps, kind=Kind.SUBMISSIONS)
+                await self._threads.run(by.submits_to, self._assets.refuse_taken, job.steps)
             except AssetRefused as error:
                 raise SubmissionInvalid(error.reason, str(error)) from error
-        changed = await in_thread(self._check_earlier, job, kind=Kind.SUBMISSIONS)
+        changed = await self._threads.run(by.submits_to, self._check_earlier, job)
         job_id = job.name or make_job_id(job)
         if self._jobs.find(job_id) is not None:
             # The same words whoever has it: they say nothing of another project but that somebody took the name.
@@ -196,7 +200,7 @@ class Submissions:
         job_places = self._resolved(job)
         if self._datastores is not None:
             # In a thread, because a datastore may be on a slow share.
-            await in_thread(self._check_paths, job_places, self._datastores, kind=Kind.SUBMISSIONS)
+            await self._threads.run(by.submits_to, self._check_paths, job_places, self._datastores)
         return job
 
     def _check_counts(self, job: EffectiveJob) -> None:

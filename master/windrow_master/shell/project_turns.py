@@ -1,7 +1,7 @@
-"""Turns of planners: how many divide inputs at a time, in all and of one project.
+"""Turns of projects at what the master does a few times at once: planners, and threads that prepare and finish steps.
 
-An input may take for ever to divide, on a folder that hangs or by a pattern that is hard to match. So one project never
-has all turns, and the next one goes to the project that has the fewest.
+Any of it may take for ever, on a folder that hangs or over an input that is hard to divide, and one project may have
+thousands of jobs. So one project never has all turns, and the next one goes to the project that has the fewest.
 """
 
 from __future__ import annotations
@@ -9,11 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 PLANNERS_AT_ONCE = 32
 """A limit, because a job may begin a thousand steps at once."""
 OF_ONE_PROJECT = 24
+NICE_STEP, NICE_MAX = 2, 10
+"""By so much a planner is nicer than the one before it of its project, and at most so nice. Its share of a busy
+processor goes down, and nothing ever stops."""
 
 
 class _Waiting(NamedTuple):
@@ -21,7 +28,7 @@ class _Waiting(NamedTuple):
     turn: asyncio.Future[None]
 
 
-class PlannerTurns:
+class ProjectTurns:
     """Turns, for one event loop."""
 
     def __init__(self, at_once: int = PLANNERS_AT_ONCE, of_one_project: int = OF_ONE_PROJECT) -> None:
@@ -54,6 +61,10 @@ class PlannerTurns:
                 self.give_back(project)
             raise
 
+    def taken_by(self, project: str) -> int:
+        """How many turns a project has now."""
+        return self._taken[project]
+
     def give_back(self, project: str) -> None:
         """End a turn; the next one begins."""
         self._taken[project] -= 1
@@ -67,9 +78,12 @@ class PlannerTurns:
 class ProjectTurn:
     """The turn of one driver, again and again."""
 
-    def __init__(self, turns: PlannerTurns, project: Callable[[], str]) -> None:
+    def __init__(self, turns: ProjectTurns, project: Callable[[], str]) -> None:
         self._turns, self._project = turns, project
         self._taken_for = ""
+        self.nice = 0
+        """How nice the planner of this turn is: the more, the more of its project run already. So a planner of another
+        project is not one of many at the processors."""
 
     def locked(self) -> bool:
         """Whether it would have to wait."""
@@ -79,6 +93,37 @@ class ProjectTurn:
         project = self._project()
         await self._turns.take(project)
         self._taken_for = project
+        self.nice = min(NICE_STEP * (self._turns.taken_by(project) - 1), NICE_MAX)
 
     async def __aexit__(self, *how: object) -> None:
         self._turns.give_back(self._taken_for)
+
+
+class ProjectThreads:
+    """Threads for work that blocks, by turns of projects; for one event loop."""
+
+    def __init__(self, threads: int, of_one_project: int, name: str) -> None:
+        self._turns = ProjectTurns(threads, of_one_project)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._closed = False
+
+    async def run(self, project: str, work: Callable[..., T], *arguments: object) -> T:
+        """Run `work` in a thread when it is the project's turn, and return its result. Cancelled, the thread goes on,
+        and has the turn until it ends."""
+        await self._turns.take(project)
+        loop = asyncio.get_running_loop()
+
+        def give_back(_: object) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._turns.give_back, project)
+
+        if self._closed:
+            raise asyncio.CancelledError
+        running = self._pool.submit(work, *arguments)
+        running.add_done_callback(give_back)
+        return await asyncio.wrap_future(running)
+
+    def shutdown(self) -> None:
+        """Wait for the threads to end. What has not begun is cancelled."""
+        self._closed = True
+        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,21 +1,23 @@
-"""Turns of planners: of all and of one project there is a limit, and who has fewest is next."""
+"""Turns of projects: of all and of one project there is a limit, and who has fewest is next."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 from windrow_master.core.commands import AwaitPlanner, FailStep
 from windrow_master.core.ids import StepId
-from windrow_master.shell.planner_turns import PlannerTurns
 from windrow_master.shell.planning_driver import PlanningDriver
+from windrow_master.shell.project_turns import NICE_MAX, NICE_STEP, ProjectThreads, ProjectTurns
 
 
 class Planning:
     """Planners of projects, which hold their turn until they are told to end."""
 
-    def __init__(self, turns: PlannerTurns) -> None:
+    def __init__(self, turns: ProjectTurns) -> None:
         self._turns = turns
         self.begun: list[str] = []
         self.ends: dict[str, asyncio.Event] = {}
@@ -41,7 +43,7 @@ def played(play: Callable[[Planning], Coroutine[Any, Any, None]], **turns: int) 
     """Who began, in order."""
 
     async def run() -> list[str]:
-        planning = Planning(PlannerTurns(**turns))
+        planning = Planning(ProjectTurns(**turns))
         await play(planning)
         for end in planning.ends.values():
             end.set()
@@ -96,7 +98,7 @@ def test_who_stops_waiting_leaves_no_turn_taken() -> None:
 
 def test_a_step_that_has_to_wait_says_so_and_its_clock_begins_with_its_turn() -> None:
     async def run() -> list[Any]:
-        turns = PlannerTurns(1, 1)
+        turns = ProjectTurns(1, 1)
         submitted: list[Any] = []
 
         async def submit(command: Any) -> bool:
@@ -116,3 +118,48 @@ def test_a_step_that_has_to_wait_says_so_and_its_clock_begins_with_its_turn() ->
 
     then, failed = asyncio.run(run())
     assert then == AwaitPlanner(StepId(1), waits=False) and isinstance(failed, FailStep)
+
+
+def test_each_further_planner_of_a_project_leaves_more_of_the_processors_to_others() -> None:
+    async def run() -> list[int]:
+        turns, found = ProjectTurns(), []
+        for project in (*"aaaaaaaa", "b"):
+            turn = turns.of(lambda project=project: project)  # type: ignore[misc]
+            await turn.__aenter__()
+            found.append(turn.nice)
+        return found
+
+    nice = asyncio.run(run())
+    assert nice == [*range(0, NICE_MAX, NICE_STEP), *[NICE_MAX] * 3, 0]
+
+
+def test_work_that_hangs_for_one_project_holds_up_no_other() -> None:
+    """Threads, too: of ten that hang, three have begun, and another project's work begins and ends meanwhile."""
+    go_on, order = threading.Event(), []
+
+    def work(name: str) -> str:
+        order.append(name)
+        if name.startswith("bad"):
+            go_on.wait()
+        return name
+
+    async def run() -> None:
+        threads = ProjectThreads(4, 3, "test")
+        try:
+            bad = [asyncio.create_task(threads.run("bad", work, f"bad{number}")) for number in range(10)]
+            await settled()
+            assert [await threads.run("good", work, f"good{number}") for number in range(5)] == order[3:]
+            assert order[:3] == ["bad0", "bad1", "bad2"]
+            # Who no longer waits for a thread that hangs has not ended it: its turn is still taken.
+            bad[0].cancel()
+            await settled()
+            assert len(order) == 8
+        finally:
+            go_on.set()
+        assert await asyncio.gather(*bad[1:]) == [f"bad{number}" for number in range(1, 10)]
+        threads.shutdown()
+        with pytest.raises(asyncio.CancelledError):
+            await threads.run("good", work, "late")
+
+    asyncio.run(run())
+    assert "late" not in order
