@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import re
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -135,7 +137,7 @@ def test_groups_of_files_keep_the_name_that_tells_their_key() -> None:
 
 def fetch_processes() -> list[psutil.Process]:
     """Those of this process; it may have other children, of other tests."""
-    return [child for child in psutil.Process().children() if child.cmdline()[-2:-1] == [BOOT]]
+    return [child for child in psutil.Process().children() if child.cmdline()[-3:-2] == [BOOT]]
 
 
 @pytest.mark.parametrize("restarts", [True, False])
@@ -162,6 +164,39 @@ def test_a_side_input_whose_process_dies(tmp_path: Path, monkeypatch: pytest.Mon
     else:
         with pytest.raises(NotFetched, match=r"fetches from remote storage cannot be started: .*no-python"):
             asyncio.run(bring())
+
+
+AGENT = """
+import asyncio, sys
+from windrow_agent.fetch_process.client import FetchProcess
+
+async def main():
+    tree = {"folder": sys.argv[1], "tree": sys.argv[2], "writable": False, "user": None, "within": []}
+    await FetchProcess("The process that fetches").ask(tree)
+
+asyncio.run(main())
+"""
+
+
+def test_a_fetch_process_whose_thread_hangs_ends_with_its_agent(tmp_path: Path) -> None:
+    """However the agent ends, and before what the thread waits for gives up (30 s)."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/data"
+        agent = subprocess.Popen([sys.executable, "-c", AGENT, str(tmp_path / "fetched"), address])
+        try:
+            server.settimeout(DEADLINE_S)
+            asked, _ = server.accept()
+            with asked:
+                assert asked.recv(1), "a thread has asked, and is never answered"
+                left = psutil.Process(agent.pid).children(recursive=True)
+                assert len(left) == 2
+                agent.kill()
+                agent.wait()
+                _, alive = psutil.wait_procs(left, 25)
+                assert not alive
+        finally:
+            agent.kill()
+            agent.wait()
 
 
 @pytest.mark.parametrize("laid", ["a link", "a folder that is a link", "a pipe", "nothing"])

@@ -1,9 +1,13 @@
-"""`python -I boot.py FD`: becomes the fetch process, which gets the agent's credentials when nobody can look into it.
+"""`python -I boot.py FD AGENT`: becomes the fetch process, which gets the agent's credentials when nobody can look into
+it.
 
 Scripts run as the same user, and may open everything under `/proc` of a process as soon as it begins. So this one
 begins with nothing to see: without the environment of the agent, without modules from its working folder. It closes
 itself to others, and then forks: what somebody has opened of it before shows this process, not the one that it forks.
 That one reads environment and search path of the agent from the socket FD, and serves it from then on.
+
+Both end with the agent, the process AGENT, by the kernel: neither has to notice it, which one whose thread waits for a
+folder that hangs might never do. A thread that the kernel cannot interrupt (state D) keeps its process until then.
 
 Only the standard library is used here: until the search path has come, there is nothing else.
 """
@@ -23,9 +27,10 @@ from typing import Any, NoReturn
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 
 
-def main(descriptor: int) -> NoReturn:
+def main(descriptor: int, agent: int) -> NoReturn:
     """Does all of it."""
     prctl = ctypes.CDLL(None).prctl
+    _end_with(prctl, agent)
     if prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
         _refuse("the kernel does not let it hide its memory")
     parent = os.getpid()
@@ -35,9 +40,7 @@ def main(descriptor: int) -> NoReturn:
         os.close(descriptor)
         _, status = os.waitpid(child, 0)
         os._exit(abs(os.waitstatus_to_exitcode(status)))
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
+    _end_with(prctl, parent)
     if _is_traced():
         _refuse("another process traces it")
     channel = socket.socket(fileno=descriptor)
@@ -48,6 +51,13 @@ def main(descriptor: int) -> NoReturn:
     from windrow_agent.fetch_process.serving import serve
 
     serve(channel)
+
+
+def _end_with(prctl: Any, parent: int) -> None:
+    """Has the kernel kill this process when its parent ends."""
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _refuse(why: str) -> NoReturn:
@@ -80,4 +90,4 @@ def _read(channel: socket.socket, length: int) -> bytes:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

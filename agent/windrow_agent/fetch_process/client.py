@@ -125,7 +125,7 @@ class FetchProcess:
             try:
                 self._process = subprocess.Popen(
                     # Isolated, and without our environment: see there.
-                    [sys.executable, "-I", "-X", f"utf8={_IS_UTF8:d}", str(_BOOT), str(far.fileno())],
+                    [sys.executable, "-I", "-X", f"utf8={_IS_UTF8:d}", str(_BOOT), str(far.fileno()), str(os.getpid())],
                     env={name: os.environ[name] for name in _NEEDED if name in os.environ},
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

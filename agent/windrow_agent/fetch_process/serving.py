@@ -23,11 +23,9 @@ _READ_BYTES = 1 << 20
 def serve(channel: socket.socket) -> NoReturn:
     """Serves until the agent closes its end."""
     asyncio.run(_serve(channel))
-    # Do not wait for threads that still write: nobody needs their files.
-    os._exit(0)
 
 
-async def _serve(channel: socket.socket) -> None:
+async def _serve(channel: socket.socket) -> NoReturn:
     channel.setblocking(False)
     loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_connection(sock=channel)
@@ -70,3 +68,5 @@ async def _serve(channel: socket.socket) -> None:
                     task.cancel()
             else:
                 running[message["id"]] = loop.create_task(carry_out(message))
+    # Do not wait for threads that still write, or hang: nobody needs their files.
+    os._exit(0)
