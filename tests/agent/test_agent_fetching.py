@@ -18,10 +18,12 @@ from scripted_master import DEADLINE_S
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.storage.errors import StorageError
 from windrow_agent import fetch_process
+from windrow_agent.config import AgentConfig
 from windrow_agent.fetch_process.messages import Decoder, Part, encode
 from windrow_agent.fetch_process.transfers import Transfers, failure_of
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.fetching.recipes import read_recipe
+from windrow_agent.sandbox.policy import Sandbox
 from windrow_agent.steps.lineages import Lineage
 from windrow_agent.steps.reader import local_reader, needs_fetching
 from windrow_agent.steps.step import Step
@@ -171,7 +173,8 @@ import asyncio, sys
 from windrow_agent.fetch_process.client import FetchProcess
 
 async def main():
-    tree = {"folder": sys.argv[1], "tree": sys.argv[2], "writable": False, "user": None, "within": []}
+    tree = {"folder": sys.argv[1], "tree": sys.argv[2], "writable": False, "user": None,
+            "reach": {"places": [], "within": None, "closed": []}}
     await FetchProcess("The process that fetches").ask(tree)
 
 asyncio.run(main())
@@ -249,3 +252,42 @@ def test_messages_come_out_whole_however_they_are_cut(step: int) -> None:
     decoder = Decoder()
     found = [one for at in range(0, len(data), step) for one in decoder.feed(data[at : at + step])]
     assert found == messages
+
+
+@pytest.mark.parametrize("mode", ["off", "auto", "given", "strict"])
+def test_a_confined_script_gets_no_copy_of_what_it_could_not_read_itself(tmp_path: Path, mode: str) -> None:
+    """In a run on this machine, where there are no datastores. A link within an input is followed whatever the mode."""
+    data, secrets, state = tmp_path / "data", tmp_path / "secrets", tmp_path / "state"
+    for folder in (data, secrets, state):
+        folder.mkdir()
+        (folder / "file").write_text(folder.name)
+    (data / "inside").symlink_to("file")
+    (tmp_path / "named").symlink_to(data)
+    spec = work.StepSpec(step_id=1, read_paths=[str(tmp_path / "named")])
+    sandbox = Sandbox(
+        AgentConfig(tmp_path / "node", ("unix:/no/master",), sandbox=mode, closed_paths=(str(state),)), {}
+    )
+    sandbox.closed = () if mode == "off" else (str(state),)  # as if no script could make files beside it
+
+    def brought(node: str) -> str:
+        step = Step.open(spec, tmp_path / node, "node-1", 1, 0, Lineage())
+
+        async def bring() -> Path:
+            fetcher = Fetcher(1 << 20, lambda *_: None, lambda *_: None, sandbox.reach_of_copies)
+            bringing = fetcher.fetch_input(step, "data", str(tmp_path / "named"), writable=True)
+            try:
+                return await asyncio.wait_for(bringing, DEADLINE_S)
+            finally:
+                fetcher.close()
+
+        try:
+            return (asyncio.run(bring()) / "inside").read_text()
+        except NotFetched as error:
+            return str(error)
+
+    assert brought("first") == "data"
+    (data / "laid").symlink_to(secrets / "file")
+    assert ("in no input of the step" in brought("second")) == (mode in ("given", "strict"))
+    (data / "laid").unlink()
+    (data / "laid").symlink_to(state / "file")
+    assert (brought("third") == "data") == (mode == "off")

@@ -102,7 +102,7 @@ class Controller:
             self._renew_code,
         )
         self._environments = StepEnvironments(make_environments)
-        self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched)
+        self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched, workforce.reach_of_copies)
         self.status = NodeStatus(self.ledger, self.steps, workforce, outgoing, self._fetcher)
         self._allotting: asyncio.TimerHandle | None = None
         self._allot_failed: Exception | None = None

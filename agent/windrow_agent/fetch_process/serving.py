@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from windrow_agent.fetch_process.messages import Decoder, Part, Save, encode
 from windrow_agent.fetch_process.saves import Saves, save_failure_of
-from windrow_agent.fetch_process.transfers import Transfers, failure_of
+from windrow_agent.fetch_process.transfers import Reached, Transfers, failure_of
 from windrow_agent.fetch_process.trees import parts_below
 
 _READ_BYTES = 1 << 20
@@ -40,7 +40,7 @@ async def _serve(channel: socket.socket) -> NoReturn:
         else:
             parts = [Part(*part) for part in request["parts"]]
         user = request["user"] if request["writable"] else None
-        folder, within = Path(request["folder"]), request["within"]
+        folder, within = Path(request["folder"]), Reached(**request["reach"])
         await transfers.fetch(folder, parts, writable=request["writable"], user=user, within=within)
 
     async def carry_out(request: dict[str, Any]) -> None:

@@ -57,6 +57,34 @@ def failure_of(error: BaseException) -> Failure:
     return Failure("load_failed", f"The data of a mini-batch could not be fetched: {error!r}")
 
 
+class Reached(NamedTuple):
+    """Where local files have to be that are copied (`windrow_agent.steps.reach`)."""
+
+    places: list[str]
+    within: list[str] | None
+    closed: list[str]
+
+    def refusal(self, real: str) -> str:
+        """Why a file, whose path has no links, is not copied, in words; "" if it is."""
+        if _is_in(real, self.places):
+            return ""
+        if self.within == []:
+            return (
+                "which is in no input of the step, so it is not copied: a confined script gets nothing by links that "
+                "lead out of its inputs. Put the data there, or remove the link."
+            )
+        if self.within is not None and not _is_in(real, self.within):
+            return (
+                f"outside the datastores of the master ({', '.join(self.within)}), so it is not copied. Put the data "
+                "there, or remove the link."
+            )
+        return "which is Windrow's own, so it is not copied. Remove the link." if _is_in(real, self.closed) else ""
+
+
+def _is_in(real: str, roots: Sequence[str]) -> bool:
+    return any(real == root or real.startswith(f"{root.rstrip('/')}/") for root in roots)
+
+
 class Piece(NamedTuple):
     """The bytes of an object that one request reads, and their place in the file."""
 
@@ -80,10 +108,10 @@ class Transfers:
         *,
         writable: bool,
         user: int | None = None,
-        within: Sequence[str] = (),
+        within: Reached | None = None,
     ) -> None:
         """Makes all parts in a new folder. `user`: whose it becomes when all are there; None: it stays that of this
-        process. `within`: real paths of folders in which local files have to be; none: anywhere. Raises StorageError,
+        process. `within`: where local files have to be; None: anywhere. Raises StorageError,
         OSError; the folder is then useless.
         """
         # Until all of it is its user's, that user does not get in, and puts no link in the place of a file.
@@ -98,7 +126,7 @@ class Transfers:
         if user is not None:
             await asyncio.to_thread(_give, folder, user)
 
-    async def _part(self, target: Path, part: Part, *, writable: bool, within: Sequence[str]) -> None:
+    async def _part(self, target: Path, part: Part, *, writable: bool, within: Reached | None) -> None:
         make_folders(target.parent)
         # Fetched files are read-only, unless the input's mode asks for writable copies.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -250,12 +278,12 @@ def _write_wanted(descriptor: int, chunk: memoryview, offset: int, pieces: Seque
             _write(descriptor, chunk[first - offset : last - offset], at + first - begin)
 
 
-def _copy(source: str, target: BinaryIO, within: Sequence[str]) -> None:
+def _copy(source: str, target: BinaryIO, within: Reached | None) -> None:
     with target, _opened(source, within) as file:
         shutil.copyfileobj(file, target, PART_BYTES)
 
 
-def _opened(source: str, within: Sequence[str]) -> BinaryIO:
+def _opened(source: str, within: Reached | None) -> BinaryIO:
     """Open a local file. `within`: as of `fetch`.
 
     A script may have laid a link in the place of a file, or a pipe: what is open counts.
@@ -273,11 +301,8 @@ def _opened(source: str, within: Sequence[str]) -> BinaryIO:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise StorageError(f"{readable} is not a plain file any more, so it is not copied.", Trouble.CHANGED)
         real = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115  text
-        if within and not any(real.startswith(f"{root.rstrip('/')}/") for root in within):
-            raise StorageError(
-                f"{readable} leads to {real}, outside the datastores of the master ({', '.join(within)}), so it is not "
-                "copied. Put the data there, or remove the link."
-            )
+        if within is not None and (why := within.refusal(real)):
+            raise StorageError(f"{readable} leads to {real}, {why}")
     except BaseException:
         os.close(descriptor)
         raise

@@ -22,7 +22,6 @@ import asyncio
 import functools
 import logging
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -38,6 +37,7 @@ from windrow_agent.fetch_process.client import FetchProcess, NotRunning
 from windrow_agent.fetching.recipes import Fetch, read_recipe
 from windrow_agent.leases.lease import Lease
 from windrow_agent.outgoing import completions
+from windrow_agent.steps.reach import Reach
 from windrow_agent.steps.step import Step
 
 DISK_RESERVE_BYTES = 64 << 20
@@ -73,16 +73,19 @@ class NotFetched(Exception):
     """An input could not be fetched to this node; the text says why."""
 
 
-def _of_step(step: Step) -> dict[str, Any]:
-    """What a request says of its step. Links on the way to datastores are the operator's; others may be a script's."""
-    within = [os.path.realpath(os.fsdecode(place)) for place in step.spec.datastores]
-    return {"user": step.user, "within": within}
-
-
 class Fetcher:
-    """`on_ready` gets the recipe for the worker, `on_failed` the completion of a lease whose data cannot be fetched."""
+    """`on_ready` gets the recipe for the worker, `on_failed` the completion of a lease whose data cannot be fetched.
+    `reach`: what local files may be copied for a step.
+    """
 
-    def __init__(self, bytes_max: int, on_ready: OnReady, on_failed: OnFailed) -> None:
+    def __init__(
+        self,
+        bytes_max: int,
+        on_ready: OnReady,
+        on_failed: OnFailed,
+        reach: Callable[[Step], Reach] = Reach.of_datastores,
+    ) -> None:
+        self._reach = reach
         self._bytes_max = bytes_max
         self._on_ready = on_ready
         self._on_failed = on_failed
@@ -117,13 +120,17 @@ class Fetcher:
             await asyncio.to_thread(discard_tree, folder)
 
         try:
-            request = {"folder": str(folder), "tree": address, "writable": writable, **_of_step(step)}
+            request = {"folder": str(folder), "tree": address, "writable": writable, **self._of_step(step)}
             found = await self._process.ask(request, clear)
         except NotRunning as error:
             raise NotFetched(str(error)) from error
         if "cause" in found:
             raise NotFetched(found["message"])
         return folder / str(found["place"])
+
+    def _of_step(self, step: Step) -> dict[str, Any]:
+        """What a request says of its step."""
+        return {"user": step.user, "reach": self._reach(step)._asdict()}
 
     def ahead(self, step: Step, workers: int) -> int:
         """How many leases a step wants beyond those of its workers, so that none waits for storage. None until the
@@ -186,7 +193,7 @@ class Fetcher:
                     "folder": str(one.folder),
                     "parts": one.fetch.parts,
                     "writable": bool(one.step.reader.get("copy")),
-                    **_of_step(one.step),
+                    **self._of_step(one.step),
                 }
             )
         except NotRunning as error:

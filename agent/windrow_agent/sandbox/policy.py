@@ -39,6 +39,7 @@ from windrow_agent.sandbox.confinement import around, is_below, kernel_abi, miss
 from windrow_agent.sandbox.installation import changeable_code
 from windrow_agent.sandbox.places import Place, ScriptFolders, followed
 from windrow_agent.sandbox.raw_devices import raw_devices
+from windrow_agent.steps.reach import Reach
 from windrow_agent.steps.step import Step
 
 _MODELS = "WINDROW_MODELS"
@@ -219,6 +220,23 @@ class Sandbox:
         for real in found.write:
             self._script_folders.note(real)
         return found
+
+    def reach_of_copies(self, step: Step) -> Reach:
+        """What may be copied for the step's script, by a process that could read more.
+
+        With the modes that give a script its inputs, it gets no copy of what a link in them leads to elsewhere, but in
+        the paths of `allowed_paths`: it could not read that itself, and a script may have laid the link. With `auto`,
+        it gets none of Windrow's own.
+        """
+        if self.mode == "off":
+            return Reach.of_datastores(step)
+        places = [real for path in step.spec.read_paths if (real := self._data_place(path, step, Given()))]
+        if self.mode == "auto":
+            return Reach.of_datastores(step)._replace(places=places, closed=list(self.closed))
+        allowed = Given()
+        for text in self._config.allowed_paths:
+            self._give_allowed(path_and_access(text)[0], allowed, writable=False)
+        return Reach([*places, *allowed.execute], within=[], closed=[])
 
     def _data_place(self, path: str, step: Step, found: Given, *, is_output: bool = False) -> str:
         """Where an input or output of a step is, without links; "" if it is not given.

@@ -28,6 +28,7 @@ from windrow_agent.sandbox.policy import (
 )
 from windrow_agent.sandbox.temporary import TemporaryFolders
 from windrow_agent.steps.code_cache import sums_of
+from windrow_agent.steps.reach import Reach
 from windrow_agent.steps.step import Step
 from windrow_agent.workers.death import changed_of
 from windrow_agent.workers.noted_folder import PASSABLE, PRIVATE
@@ -78,6 +79,10 @@ class WorkerSandbox:
     def only_closes_folder(self) -> bool:
         """Whether scripts can write wherever their user can, but not in the agent's folder."""
         return self._sandbox.mode == "auto" and self._sandbox.closes_folder
+
+    def reach_of_copies(self, step: Step) -> Reach:
+        """What the agent may copy for scripts of a step (`Sandbox.reach_of_copies`)."""
+        return self._sandbox.reach_of_copies(step)
 
     def may_show_model(self, path: str, place: str, *, handed_in: bool) -> bool:
         """Whether the agent may open the files of a registered model for a script (`Sandbox.may_show_model`)."""

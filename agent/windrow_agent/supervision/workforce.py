@@ -20,6 +20,7 @@ from windrow_agent.node import strays
 from windrow_agent.node.gpus import GpuIndices
 from windrow_agent.node.strays import mark_of
 from windrow_agent.results.kept_models import KeptModels
+from windrow_agent.steps.reach import Reach
 from windrow_agent.steps.step import Step, StepState
 from windrow_agent.supervision.allotment import Demand, allot
 from windrow_agent.supervision.worker_config import as_config, hosting, script_config, variables
@@ -129,6 +130,10 @@ class Workforce:
     def may_show_model(self, path: str, place: str, *, handed_in: bool) -> bool:
         """Whether the agent may open the files of a registered model for a script, which might not read them itself."""
         return self._sandbox is None or self._sandbox.may_show_model(path, place, handed_in=handed_in)
+
+    def reach_of_copies(self, step: Step) -> Reach:
+        """What the agent may copy for scripts of a step, which might not read it themselves."""
+        return Reach.of_datastores(step) if self._sandbox is None else self._sandbox.reach_of_copies(step)
 
     # The users of jobs. What follows takes its time: not on the event loop's thread.
 
