@@ -277,3 +277,19 @@ async def test_a_package_whose_installation_script_fails_is_told(rig: Rig) -> No
     failed = await failure(rig, wanted(channel.url, "stubborn"))
     assert failed.cause == work.CAUSE_INIT_FAILED
     assert "the installation script of stubborn failed" in failed.message
+
+
+@scenario
+async def test_a_link_that_a_conda_package_lays_leads_the_agent_nowhere(rig: Rig) -> None:
+    """The agent writes the lines for pip into the environment after conda's packages, which may hold anything."""
+    victim = rig.root / "victim"
+    victim.write_text("precious")
+    with package_index() as index:
+        channel = CondaChannel(rig.root / "channel")
+        channel.add("ivy", "1.0", {}, links={"requirements.txt": str(victim)})
+        environment = wanted(channel.url, "r-base", "ivy", pip=["pebble<2"])
+        rig.master.step(rig.script(SCRIPT), environment=environment)
+        await rig.master.start()
+        await start(rig, index)
+        assert (await row(rig)).startswith("R says -e 1 grey ")
+    assert victim.read_text() == "precious"

@@ -36,7 +36,7 @@ def ended(folder: Path, steps: int, *, broken: bool = False, unsaved: str = "") 
             if broken:
                 # Its lock was closed behind our back: giving it back fails.
                 lock = Lock(os.sysconf("SC_OPEN_MAX") + 1)
-                step.environment = Held(folder, folder, "3.11", [], lock)
+                step.environment = Held(folder, folder, [folder], "3.11", [], lock)
             all_steps.add(step)
             all_steps.ask(step_id, 1)
         await asyncio.gather(*tasks)

@@ -482,3 +482,83 @@ async def test_a_strict_sandbox_builds_packages_and_the_script_uses_them(rig: Ri
         (lease,) = rig.master.assign(1)
         await rig.master.until(lambda: rig.master.done([lease]))
         assert row_of(rig, lease).startswith("white ")
+
+
+@pytest.mark.parametrize("name", ["windrow.json.partial", "windrow.json"])
+def test_a_link_that_a_package_lays_in_its_environment_leads_the_agent_nowhere(name: str) -> None:
+    """Code of packages is kept out of Windrow's files. The agent, which writes there afterwards, is not."""
+
+    @scenario
+    async def run(rig: Rig) -> None:
+        victim = rig.root / "victim"
+        victim.write_text("precious")
+        with package_index() as index:
+            lay = f"import sys; p = os.path.join(sys.prefix, {name!r}); os.path.lexists(p) or os.symlink(V, p)"
+            index.add_to_start("ivy", f"V = {str(victim)!r}; {lay}")
+            rig.master.step(rig.script(ECHO), environment=wanted("pebble", "ivy"))
+            await rig.master.start()
+            await start(rig, index)
+            await until_served(rig)
+        assert victim.read_text() == "precious"
+        (folder,) = whole(rig)
+        assert (folder / "windrow.json").is_file()
+        assert not (folder / "windrow.json").is_symlink()
+
+    run()
+
+
+LEAD_ELSEWHERE = """
+import os, sys
+python = os.path.join(sys.prefix, "bin", "python")
+real = os.path.realpath(python)
+try:
+    with open(there, "x") as file:
+        file.write("#!/bin/sh\\nexec " + real + ' "$@"\\n')
+    os.chmod(there, 0o755)
+    os.unlink(python)
+    os.symlink(there, python)
+except OSError as error:
+    print("TOLD", error, file=sys.stderr)
+"""
+
+LOOK_BESIDE = """
+def run(mini_batch):
+    try:
+        return [open(SECRET).read()]
+    except OSError as error:
+        return [type(error).__name__]
+"""
+
+
+@pytest.mark.skipif(kernel_abi() < STRICT_ABI, reason="this kernel cannot confine as strict demands")
+@scenario
+async def test_a_package_that_leads_its_python_elsewhere_opens_nothing(rig: Rig) -> None:
+    """What lies beside an interpreter may be read by whoever runs it. Code of a package does not say where that is."""
+    secret = rig.root / "beside" / "secret"
+    secret.parent.mkdir()
+    secret.write_text("the secret")
+    with package_index() as index:
+        # Builders may write into the caches of downloads, and those are where all jobs of the node have theirs.
+        elsewhere = rig.root / "beside" / "uv" / "python"
+        lead = f"import sys; exec({LEAD_ELSEWHERE!r}, {{'there': {str(elsewhere)!r}}})"
+        index.add_to_start("ivy", lead)
+        rig.master.step(rig.script(f"SECRET = {str(secret)!r}{LOOK_BESIDE}"), environment=wanted("pebble", "ivy"))
+        await rig.master.start()
+        agent = AgentProcess(rig.master, rig.root / "agent", **settings(rig, sandbox="strict"))
+        rig.agents.append(agent)
+        await agent.start(
+            UV_DEFAULT_INDEX=index.url,
+            UV_CACHE_DIR=str(elsewhere.parent),
+            UV_PYTHON_DOWNLOADS="never",
+            VIRTUAL_ENV="",
+        )
+        await rig.master.until(
+            lambda: rig.master.failures or (rig.master.capacities.get(STEP) and rig.master.capacities[STEP].leases_max)
+        )
+        if rig.master.failures:
+            assert "does not run" in rig.master.failures[0].message
+        else:
+            (lease,) = rig.master.assign(1)
+            await rig.master.until(lambda: rig.master.done([lease]))
+            assert row_of(rig, lease) == "PermissionError"
+        assert elsewhere.exists(), "the package has had its turn"

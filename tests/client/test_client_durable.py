@@ -39,6 +39,20 @@ class Family(NamedTuple):
     read: Callable[[Path], Any]
 
 
+def test_a_link_in_the_way_of_a_whole_file_is_not_followed(tmp_path: Path) -> None:
+    """Somebody else may write into that folder, such as a package into its environment."""
+    victim, target = tmp_path / "victim", tmp_path / "there" / "file"
+    target.parent.mkdir()
+    victim.write_bytes(OLD)
+    for name in ("given", ".file.windrow-partial"):
+        (target.parent / name).symlink_to(victim)
+    write_whole(target, NEW, partial=target.parent / "given")
+    assert target.read_bytes() == NEW
+    write_whole(target, OLD[:7])
+    assert (target.read_bytes(), victim.read_bytes()) == (OLD[:7], OLD)
+    assert [path.name for path in target.parent.iterdir()] == ["file"]
+
+
 def upload(folder: Path) -> None:
     artifacts = ArtifactFolder(StateFiles(folder).artifacts)
     with open(artifacts.begin(DIGEST, len(ARCHIVE), 0), "wb") as file:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from windrow.common.durable import create_anew
 from windrow.common.interpreter import PROBE, PROBE_S
 from windrow.common.journal import say
 from windrow.common.signal_names import signal_name
@@ -87,6 +88,8 @@ class Build:
         self._groups = groups
         self._give = give
         self._process: Process | None = None
+        self.interpreter = ""
+        """The real path of the Python from which it was made, once it is; "" for one of its own."""
 
     async def run(self) -> None:
         """Builds it. Raises EnvironmentFailed, Abandoned, OSError."""
@@ -100,13 +103,14 @@ class Build:
             await self._compile()
         else:
             await self._venv(uv)
+            # Before any code of a package runs.
+            self.interpreter = str((place / "bin" / "python").resolve())
         if spec.is_bare:
             return
         lists = []
         for name, text in (("requirements", spec.requirements), ("constraints", spec.constraints)):
             if text:
-                file = place / f"{name}.txt"
-                file.write_text(text)
+                file = self._written(f"{name}.txt", text)
                 lists += [f"--{name[:-1]}" if name == "constraints" else "--requirements", str(file)]
         # It compiles only what it installs.
         await self._uv(
@@ -115,6 +119,22 @@ class Build:
             *lists,
             *(_flag(option) for option in spec.options),
         )
+
+    def _written(self, name: str, text: str) -> Path:
+        """Writes a file for a builder into the environment's folder. Code of packages may have written there already:
+        what it has left under that name goes, and a link is not followed. Raises EnvironmentFailed, OSError.
+        """
+        file = self._place / name
+        try:
+            with open(create_anew(file), "w", encoding="utf-8") as out:
+                out.write(text)
+        except (FileExistsError, IsADirectoryError) as error:
+            raise EnvironmentFailed(
+                f"{file} cannot be written, since the code of a package makes something else there. Leave that package "
+                "out of the list",
+                of_node=False,
+            ) from error
+        return file
 
     async def _venv(self, uv: str) -> None:
         """Makes the virtual environment. Raises EnvironmentFailed, Abandoned, OSError.
@@ -148,8 +168,7 @@ class Build:
             self._process.kill()
 
     async def _conda(self, conda: work.CondaList) -> None:
-        file = self._place / "conda.json"
-        file.write_text(json.dumps({"specs": list(conda.specs), "channels": list(conda.channels)}))
+        file = self._written("conda.json", json.dumps({"specs": list(conda.specs), "channels": list(conda.channels)}))
         await self._run(
             "its conda packages could not be installed",
             (sys.executable, "-u", "-P", "-m", "windrow_agent.environments.conda_install", str(file), str(self._place)),

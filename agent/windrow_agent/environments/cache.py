@@ -89,7 +89,7 @@ class Cache:
         """Takes the exclusive lock of an environment; None while another process holds it. Raises OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{digest}.lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Pruning also removes the lock file: this must still be the file at that path.
@@ -130,7 +130,7 @@ class Cache:
     def note_use(self, digest: str) -> None:
         """Notes its use. Best effort: another user's cache may be read-only."""
         try:
-            os.utime(self.folder / digest / MARK)
+            os.utime(self.folder / digest / MARK, follow_symlinks=False)
         except OSError:
             pass
 
@@ -143,9 +143,26 @@ class Cache:
             place.unlink()
         discard_tree(place)
 
+    def read_places(self, digest: str) -> list[Path]:
+        """What must be readable to run a complete environment: its folder, and the Python that it was made from.
+
+        Wherever its `bin/python` leads now: code of a package may have put another link there, which opens nothing.
+        """
+        place = self.place(digest)
+        try:
+            interpreter = str(json.loads((place / MARK).read_text()).get("interpreter") or "")
+        except (OSError, ValueError):
+            interpreter = ""
+        folder = Path(interpreter).parent
+        return [place, folder, folder.parent] if interpreter else [place]
+
     def finish(self, digest: str, facts: dict[str, object]) -> None:
         """Marks an environment as complete, durably. Raises OSError."""
         place = self.folder / digest
+        for name in (MARK, f"{MARK}.partial"):
+            # Code of a package may have put something there.
+            if os.path.lexists(place / name):
+                discard_tree(place / name)
         # After a power failure, a marked environment must not lack files.
         os.sync()
         content = json.dumps(facts | {"bytes": _size(place)}, indent=2).encode()

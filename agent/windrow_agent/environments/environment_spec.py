@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from windrow.rpc.v1 import work_pb2 as work
 
-_FORMAT = 1
+_FORMAT = 2
 """Raised when environments of an earlier version must no longer be used."""
 
 _PASSED = frozenset(

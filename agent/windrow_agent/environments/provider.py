@@ -58,10 +58,13 @@ PAUSE_S = 3.0
 
 @dataclass(slots=True)
 class Held:
-    """An environment that a step uses; release it. `missing`: the libraries asked for that it lacks."""
+    """An environment that a step uses; release it. `reads`: what must be readable to run it; `missing`: the libraries
+    asked for that it lacks.
+    """
 
     folder: Path
     python: Path
+    reads: list[Path]
     version: str
     missing: list[str]
     lock: Lock
@@ -197,7 +200,8 @@ class Environments:
             return None
         python = cache.python(spec.digest)
         try:
-            stated = await self._stated(python, code, libraries, is_wanted)
+            reads = await asyncio.to_thread(cache.read_places, spec.digest)
+            stated = await self._stated(python, reads, code, libraries, is_wanted)
         except DoesNotRun as why:
             lock.release()
             own = cache.try_lock(spec.digest)
@@ -214,14 +218,17 @@ class Environments:
             lock.release()
             raise
         cache.note_use(spec.digest)
-        return Held(python.parent.parent, python, stated.version, stated.missing, lock)
+        return Held(python.parent.parent, python, reads, stated.version, stated.missing, lock)
 
     async def _stated(
-        self, python: Path, code: Path, libraries: tuple[str, ...], is_wanted: Callable[[], bool]
+        self,
+        python: Path,
+        reads: Sequence[Path],
+        code: Path,
+        libraries: tuple[str, ...],
+        is_wanted: Callable[[], bool],
     ) -> Stated:
-        # The interpreter is a link: to that of the node, or to one that a builder has got.
-        real = await asyncio.to_thread(python.resolve)
-        start = self._start([code, python.parent.parent, real.parent.parent], [], code)
+        start = self._start([code, *reads], [], code)
         for number in range(1, TRIES):
             try:
                 return await stated_version(python, code, libraries, self._environment, start, self._groups)
@@ -306,6 +313,7 @@ class Environments:
                 await asyncio.to_thread(discard_tree, private)
         await asyncio.to_thread(self._take_back, place)
         facts: dict[str, object] = {"python": spec.python, "requirements": spec.requirements.splitlines()}
+        facts["interpreter"] = build.interpreter
         if spec.conda is not None:
             facts |= {"conda": list(spec.conda.specs), "channels": list(spec.conda.channels)}
         await asyncio.to_thread(cache.finish, spec.digest, facts)

@@ -141,7 +141,7 @@ class WorkerSandbox:
 
         python, start, first = None, private, command[0]
         if step.environment is not None:
-            given.execute += real_paths(step.environment.folder, *python_places(step.environment.python))
+            given.execute += real_paths(*step.environment.reads)
             python, first = command[0], sys.executable
         elif step.user is not None or needs_new_start(variables, self._agent_environment):
             given.execute += real_paths(*python_places(Path(command[0])))

@@ -37,13 +37,13 @@ def write_whole(
     target: str | PathLike[str], content: bytes, *, partial: str | PathLike[str] | None = None, mode: int = 0o666
 ) -> None:
     """Write a file as a whole, durably. `partial`: the name that it has until then [default: a hidden one beside it].
-    Only one call at a time for a `partial`. Raises OSError; then what was there before is there still.
+    Only one call at a time for a `partial`. What is there under that name goes; a link that somebody has laid there is
+    not followed. Raises OSError; then what was there before is there still.
     """
     folder, slash, name = os.fspath(target).rpartition("/")
     unfinished = os.fspath(partial) if partial is not None else f"{folder}{slash}.{name}.windrow-partial"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
-        with open(os.open(unfinished, flags, mode), "wb") as file:
+        with open(create_anew(unfinished, mode), "wb") as file:
             file.write(content)
         put_in_place(unfinished, target)
     except BaseException:
@@ -52,6 +52,19 @@ def write_whole(
         except OSError:
             pass
         raise
+
+
+def create_anew(path: str | PathLike[str], mode: int = 0o666) -> int:
+    """Make a new file in the place of any other, or of a link; return its descriptor, open for writing.
+
+    Raises FileExistsError if somebody else makes one there at the same time, OSError.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, mode)
+    except FileExistsError:
+        os.unlink(path)  # noqa: PTH108  pathlib is not for the way to the first run()
+    return os.open(path, flags, mode)
 
 
 def sync_folder(folder: str | PathLike[str]) -> None:
