@@ -8,14 +8,19 @@ import subprocess
 import sys
 import threading
 import zlib
+from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from master_bench import MasterBench, drive
 from opened_store import open_store
+from windrow.common.beneath import Folder, LinkRefused
+from windrow.common.notes import read_note, write_note
 from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow_master.backup import making
-from windrow_master.backup.contents import BackupError, BackupFiles
+from windrow_master.backup.contents import BackupError, BackupFiles, entries_of
 from windrow_master.backup.making import make_backup
 from windrow_master.backup.restoring import restore_backup
 from windrow_master.core import commands
@@ -171,6 +176,68 @@ def test_links_and_modes_are_kept_and_other_files_left_out(tmp_path: Path) -> No
     assert sorted(path.name for path in found.iterdir()) == ["link", "run.sh"]
 
 
+def test_a_link_that_a_script_lays_while_a_backup_is_made_leads_to_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script swaps a folder of its output between the moment at which it is listed and that of the copy."""
+    Working(tmp_path / "state").store.close()
+    output = StateFiles(tmp_path / "state").outputs / "job" / "rows"
+    output.mkdir(parents=True)
+    (output / "file").write_text("mine")
+    secret = tmp_path / "elsewhere"
+    secret.mkdir()
+    (secret / "file").write_text("the secret")
+
+    def swapped(*given: Any) -> Iterator[str]:
+        for name in entries_of(*given):
+            if name.endswith("rows/file"):
+                output.rename(tmp_path / "aside")
+                output.symlink_to(secret)
+            yield name
+
+    monkeypatch.setattr(making, "entries_of", swapped)
+    note = make_backup(tmp_path / "state", tmp_path / "backup")
+    assert output.is_symlink(), "the script has had its turn"
+    assert not [name for name in note.files if name.endswith("rows/file")]
+    files = (path for path in BackupFiles(tmp_path / "backup").state.rglob("*") if path.is_file())
+    assert not [path for path in files if b"the secret" in path.read_bytes()]
+
+
+@pytest.mark.parametrize("how", ["upwards", "absolute", "link"])
+def test_a_hostile_backup_writes_nothing_beside_the_state_folder(tmp_path: Path, how: str) -> None:
+    """Whoever restores it has checked the path of the new folder, and nothing else."""
+    files = BackupFiles(saved(tmp_path, 5))
+    above = {"upwards": "../beside", "absolute": str(tmp_path / "beside"), "link": "jobs/job/out"}[how]
+    (files.folder / "beside").mkdir()
+    (files.folder / "beside" / "evil").write_text("evil")
+    (tmp_path / "beside").mkdir()
+    note = read_note(files.note)
+    assert note is not None
+    note.pop("crc32", None)
+    if how == "link":
+        (files.state / above).symlink_to("../../../beside")
+        note["files"][above] = [-1, "../../../beside"]
+    if how == "absolute":
+        # It is there on the machine of whoever restores, too.
+        (tmp_path / "beside" / "evil").write_text("evil")
+    note["files"][f"{above}/evil"] = [4, sha256(b"evil").hexdigest()]
+    write_note(files.note, note)
+    with pytest.raises((BackupError, LinkRefused), match=r"may mean harm|is a link"):
+        restore_backup(files.folder, tmp_path / "restored")
+    assert (how == "absolute") == (tmp_path / "beside" / "evil").exists()
+
+
+def test_a_restored_file_is_not_set_user_id(tmp_path: Path) -> None:
+    Working(tmp_path / "state").store.close()
+    output = StateFiles(tmp_path / "state").outputs / "job" / "rows"
+    output.mkdir(parents=True)
+    (output / "run").write_text("x")
+    (output / "run").chmod(0o6755)
+    make_backup(tmp_path / "state", tmp_path / "backup")
+    restore_backup(tmp_path / "backup", tmp_path / "restored")
+    assert (tmp_path / "restored" / "outputs" / "job" / "rows" / "run").stat().st_mode & 0o7777 == 0o755
+
+
 def test_a_backup_inside_of_the_state_folder_does_not_hold_itself(tmp_path: Path) -> None:
     Working(tmp_path / "state").store.close()
     note = make_backup(tmp_path / "state", tmp_path / "state" / ".backup")
@@ -265,13 +332,13 @@ def test_what_was_retried_meanwhile_is_copied_once_more(tmp_path: Path, monkeypa
     working = Working(tmp_path / "state")
     working.one()
     working.end()
-    copy_file, retried = making.copy_file, []
+    copy_file, retried = making.copy_file, list[str]()
 
-    def copied(source: Path, target: Path) -> tuple[int, str] | None:
+    def copied(source: Folder, target: Folder, name: str) -> tuple[int, str] | None:
         if not retried:
-            retried.append(source)
+            retried.append(name)
             working.store.reopen(ReopenedJob(JobKey(1), 1, DOCUMENT, "d", {STEP: Reopening.RESUMED}))
-        return copy_file(source, target)
+        return copy_file(source, target, name)
 
     monkeypatch.setattr(making, "copy_file", copied)
     make_backup(tmp_path / "state", tmp_path / "backup")

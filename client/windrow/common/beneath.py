@@ -129,6 +129,16 @@ class Folder:
         with self._holder(name) as (holder, last):
             return os.stat(last, dir_fd=holder, follow_symlinks=False)
 
+    def link_target(self, name: str) -> str:
+        """Where the link leads that is at a name."""
+        with self._holder(name) as (holder, last):
+            return os.readlink(last, dir_fd=holder)
+
+    def make_link(self, name: str, target: str) -> None:
+        """Make a link, at a name that must not exist."""
+        with self._holder(name) as (holder, last):
+            os.symlink(target, last, dir_fd=holder)
+
     def has_file(self, name: str) -> bool:
         """Whether there is a regular file."""
         try:

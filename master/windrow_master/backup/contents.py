@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from windrow.common.beneath import Folder, LinkRefused, NotAFile
 from windrow.common.notes import NoteDamaged, read_note
 from windrow.common.trees import Entry, NestedTooDeep, entries_below
 
@@ -79,7 +80,17 @@ def read_backup_note(files: BackupFiles) -> BackupNote:
     if found.pop("format") != FORMAT:
         raise BackupError(f"{files.folder} was made by another version of Windrow. Restore it with that version.")
     entries = {name: (int(length), str(digest)) for name, (length, digest) in found.pop("files").items()}
+    if outside := next((name for name in entries if not _is_below(name)), ""):
+        raise BackupError(
+            f"{files.note} names {outside!r}, which is no file of a state folder. Whoever made this backup may mean "
+            "harm; use another one."
+        )
     return BackupNote(**{"left_out": [], **found}, files=entries)
+
+
+def _is_below(name: str) -> bool:
+    """Whether a name leads to something below a folder."""
+    return "\0" not in name and not any(part in ("", ".", "..") for part in name.split("/"))
 
 
 def entries_of(files: StateFiles, backup: Path, left_out: list[str]) -> Iterator[str]:
@@ -109,54 +120,71 @@ def entries_of(files: StateFiles, backup: Path, left_out: list[str]) -> Iterator
         os.close(descriptor)
 
 
-def digest_of(path: Path) -> tuple[int, str]:
-    """The length and sha256 of a file; of a link, -1 and where it leads. Raises OSError."""
-    if path.is_symlink():
-        return -1, str(path.readlink())
-    with path.open("rb", 0) as file:
+def digest_of(folder: Folder, name: str) -> tuple[int, str]:
+    """The length and sha256 of a file below a folder; of a link, -1 and where it leads. Raises OSError."""
+    if stat.S_ISLNK(folder.status(name).st_mode):
+        return -1, folder.link_target(name)
+    with open(folder.read(name), "rb", 0) as file:
         return os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def copy_file(source: Path, target: Path) -> tuple[int, str] | None:
-    """Copy a file or link with its owner, mode and time; return what `digest_of` says of the copy. None: it is gone, or
-    no file any more. Nothing is synced. Raises OSError.
+def copy_file(source: Folder, target: Folder, name: str) -> tuple[int, str] | None:
+    """Copy a file or link below a folder to the same place below another, with its owner, mode and time; return what
+    `digest_of` says of the copy. None: it is gone, or no file any more. Nothing is synced. Raises OSError.
+
+    Both are reached by descriptors: scripts write in folders of a state folder, and may lay a link there meanwhile.
     """
     try:
-        _make_like(source.parent, target.parent)
-        status = source.lstat()
-        if stat.S_ISLNK(status.st_mode):
-            target.symlink_to(source.readlink())
-            return -1, str(target.readlink())
-        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        if source.is_symlink() or source.is_file():
-            raise
+        status = source.status(name)
+        descriptor = -1 if stat.S_ISLNK(status.st_mode) else source.read(name)
+        if descriptor < 0:
+            leads_to = source.link_target(name)
+    except (FileNotFoundError, NotADirectoryError, LinkRefused, NotAFile):
         return None
+    if descriptor < 0:
+        _make_like(source, target, name)
+        target.make_link(name, leads_to)
+        return -1, leads_to
     digest, length = hashlib.sha256(), 0
-    with open(descriptor, "rb", 0) as file, target.open("xb", 0) as out:
-        own_like(status, out.fileno())
-        os.fchmod(out.fileno(), stat.S_IMODE(status.st_mode))
-        while piece := file.read(_READ_BYTES):
-            digest.update(piece)
-            length += len(piece)
-            view = memoryview(piece)
-            while view:
-                view = view[out.write(view) or 0 :]
-        os.utime(out.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+    with open(descriptor, "rb", 0) as file:
+        status = os.fstat(file.fileno())
+        _make_like(source, target, name)
+        with open(target.create(name), "wb", 0) as out:
+            own_like(status, out.fileno())
+            # Nothing in a state folder is set-user-ID but what a script has made so.
+            os.fchmod(out.fileno(), status.st_mode & 0o777)
+            while piece := file.read(_READ_BYTES):
+                digest.update(piece)
+                length += len(piece)
+                view = memoryview(piece)
+                while view:
+                    view = view[out.write(view) or 0 :]
+            os.utime(out.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
     return length, digest.hexdigest()
 
 
-def _make_like(source: Path, target: Path) -> None:
-    """Make a folder, and those above it that are missing, with the owners and modes of others. Raises OSError."""
+def _make_like(source: Folder, target: Folder, name: str) -> None:
+    """Make the folders above a name that are missing, with the owners and modes of others. Raises OSError."""
+    parts = name.split("/")[:-1]
     missing = []
-    while not target.is_dir():
-        missing.append((source, target))
-        source, target = source.parent, target.parent
-    for like, folder in reversed(missing):
-        status = like.stat()
-        folder.mkdir()
-        own_like(status, folder)
-        folder.chmod(stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+    while parts:
+        try:
+            target.folder("/".join(parts)).close()
+            break
+        except FileNotFoundError:
+            missing.append("/".join(parts))
+            parts.pop()
+    for above in reversed(missing):
+        try:
+            with source.folder(above) as like:
+                status = os.fstat(like.descriptor)
+        except (FileNotFoundError, NotADirectoryError, LinkRefused):
+            # It is gone by now; the file is open.
+            status = os.fstat(source.descriptor)
+        target.make(above)
+        with target.folder(above) as made:
+            own_like(status, made.descriptor)
+            os.fchmod(made.descriptor, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
 
 
 def own_like(status: os.stat_result, target: Path | int) -> None:
@@ -167,12 +195,13 @@ def own_like(status: os.stat_result, target: Path | int) -> None:
 
 def verify(folder: Path, note: BackupNote) -> None:
     """Compare all files below a folder with what a note says of them. Raises BackupError, OSError."""
-    for name, expected in note.files.items():
-        try:
-            found = digest_of(folder / name)
-        except FileNotFoundError:
-            raise BackupError(f"{folder / name} is missing. Use another backup.") from None
-        if found != expected:
-            raise BackupError(
-                f"{folder / name} is damaged: it is not what was saved. Check that disk, and use another."
-            )
+    with Folder.open(os.path.realpath(folder)) as opened:
+        for name, expected in note.files.items():
+            try:
+                found = digest_of(opened, name)
+            except (FileNotFoundError, NotADirectoryError):
+                raise BackupError(f"{folder / name} is missing. Use another backup.") from None
+            if found != expected:
+                raise BackupError(
+                    f"{folder / name} is damaged: it is not what was saved. Check that disk, and use another."
+                )

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import windrow
+from windrow.common.beneath import Folder
 from windrow.common.durable import sync_folder
 from windrow.common.notes import write_note
 from windrow.common.removal import discard_tree
@@ -77,12 +78,16 @@ def _copied(files: StateFiles, backup: BackupFiles) -> BackupNote:
         copied = copy_database(files.database, database)
         own_like(files.folder.stat(), backup.state)
         own_like(files.database.stat(), database)
-        found = {database.name: digest_of(database)}
         left_out: list[str] = []
-        for name in entries_of(files, backup.folder, left_out):
-            entry = copy_file(files.folder / name, backup.state / name)
-            if entry is not None:
-                found[name] = entry
+        with (
+            Folder.open(os.path.realpath(files.folder)) as source,
+            Folder.open(os.path.realpath(backup.state)) as target,
+        ):
+            found = {database.name: digest_of(target, database.name)}
+            for name in entries_of(files, backup.folder, left_out):
+                entry = copy_file(source, target, name)
+                if entry is not None:
+                    found[name] = entry
         if _still_holds(files, copied):
             return BackupNote(
                 time=time.time(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from windrow.common.beneath import Folder
 from windrow.common.durable import sync_folder
 from windrow.common.removal import remove_tree
 
@@ -34,8 +35,12 @@ def restore_backup(source: Path, state: Path) -> BackupNote:
     try:
         _make_room(files)
         own_like(backup.state.stat(), state)
-        for name in note.files:
-            copy_file(backup.state / name, state / name)
+        with (
+            Folder.open(os.path.realpath(backup.state)) as saved,
+            Folder.open(os.path.realpath(state)) as target,
+        ):
+            for name in note.files:
+                copy_file(saved, target, name)
         verify(state, note)
         if found := troubles(files):
             raise BackupError(f"The backup is not sound: {found}. {state} is incomplete; use another backup.")
