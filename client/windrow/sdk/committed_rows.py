@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -173,8 +172,7 @@ class CommittedRows:
 
 
 def _arrow_rows(content: bytes) -> Iterator[dict[str, Any]]:
-    import pyarrow
+    from windrow.common.arrow_rows import ArrowRows
 
-    with pyarrow.ipc.open_stream(io.BytesIO(content)) as stream:
-        for batch in stream:
-            yield from batch.to_pylist()
+    for batch in ArrowRows(content):
+        yield from batch.to_pylist()

@@ -7,7 +7,6 @@ name as well. Rows of text are a table if they were DataFrames; `lines` has each
 from __future__ import annotations
 
 import contextlib
-import io
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -179,6 +178,8 @@ class RowQuery:
         import pyarrow
         import pyarrow.parquet
 
+        from windrow.common.arrow_rows import ArrowRows
+
         folder = self._path("parts")
         folder.mkdir()
         gathered: list[pyarrow.Table] = []
@@ -194,8 +195,8 @@ class RowQuery:
             size = 0
 
         for found in reading.read():
-            with pyarrow.ipc.open_stream(io.BytesIO(found.content)) as stream:
-                gathered.append(stream.read_all())
+            rows = ArrowRows(found.content)
+            gathered.append(pyarrow.Table.from_batches(rows, rows.schema))
             size += len(found.content)
             if size > PART_BYTES:
                 write()

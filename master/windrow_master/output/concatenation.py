@@ -39,6 +39,7 @@ from windrow_master.output.errors import (
     OutputFull,
     OutputUnwritable,
     RowsLost,
+    RowsOtherwise,
     RowsUnreadable,
     TargetForeign,
 )
@@ -224,6 +225,18 @@ class _Concatenation:
         return None
 
     def _write_all(self) -> None:
+        if self._wanted.row_format != "parquet":
+            self._write_rows()
+            return
+        # Loading pyarrow takes a tenth of a second, which other formats need not spend.
+        from windrow.common.arrow_rows import RowsForged
+
+        try:
+            self._write_rows()
+        except RowsForged as error:
+            raise RowsOtherwise(f"The output {self._wanted.target} cannot be written: {error}") from error
+
+    def _write_rows(self) -> None:
         wanted = self._wanted
         fitting = make_fitting(wanted.row_format, wanted.header, wanted.missing, self._heads)
         if fitting.lacks_columns:
@@ -236,7 +249,6 @@ class _Concatenation:
             self._put(fitting.header)
             self._write_ranges(lambda ranges, large: self._put_rows(ranges, large, fitting))
             return
-        # Loading pyarrow takes a tenth of a second, which other formats need not spend.
         import pyarrow
 
         from windrow_master.output.parquet_file import ParquetFile

@@ -39,6 +39,10 @@ class ColumnUnwritable(ConcatenationError):
     """The format of the output cannot hold the rows together: a column has no common type, or there is none."""
 
 
+class RowsOtherwise(ConcatenationError):
+    """The rows of a mini-batch are no rows of the step's format, so a script has sent something else."""
+
+
 class ConcatenationStopped(ConcatenationError):
     """Making the output was stopped on request."""
 

@@ -113,19 +113,21 @@ class ArrowFitting:
 
     def __init__(self, header: bytes | None, heads: Heads) -> None:
         """`header`: the schema, as the step keeps it. `heads`: read only if columns or types differ. Loading pyarrow
-        takes a tenth of a second, which other formats need not spend."""
+        takes a tenth of a second, which other formats need not spend. Raises RowsForged."""
         import pyarrow
+        from windrow.common import arrow_rows
         from windrow_worker.rows.formats import arrow_columns
 
+        self._rows = arrow_rows
         self._columns = arrow_columns
         self._joined: set[pyarrow.Schema] = set()
         self.keeps_rows = header != MIXED
         if header is None:
             joined = pyarrow.schema([])
         elif header != MIXED:
-            joined = pyarrow.ipc.read_schema(pyarrow.BufferReader(header))
+            joined = arrow_rows.read_schema(header)
         else:
-            found = [(pyarrow.ipc.open_stream(head).schema, has_rows) for head, has_rows in heads()]
+            found = [(arrow_rows.schema_of(head), has_rows) for head, has_rows in heads()]
             self._joined = {schema for schema, _ in found}
             joined = arrow_columns.join_schemas(found)
         self.schema: pyarrow.Schema = pyarrow.schema(
@@ -146,13 +148,11 @@ class ArrowFitting:
         import pyarrow
 
         target = io.BytesIO()
-        with (
-            pyarrow.ipc.open_stream(b"".join(pieces)) as stream,
-            pyarrow.ipc.new_stream(target, self.schema) as out,
-        ):
-            if stream.schema not in self._joined:
-                raise OtherColumns
-            for batch in stream:
+        rows = self._rows.ArrowRows(b"".join(pieces), len(self.schema))
+        if rows.schema not in self._joined:
+            raise OtherColumns
+        with pyarrow.ipc.new_stream(target, self.schema) as out:
+            for batch in rows:
                 out.write_batch(self.fit_batch(batch))
         yield target.getvalue()
 

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import pyarrow
 import pyarrow.parquet
+from windrow.common.arrow_rows import ArrowRows
 
 from windrow_master.arrow_sink import ArrowSink
 from windrow_master.output.fitting import ArrowFitting
@@ -34,16 +35,17 @@ class ParquetFile:
         self._bytes = 0
 
     def append(self, rows: BinaryIO | io.RawIOBase) -> None:
-        """Append a mini-batch: a file that holds its Arrow stream. Raises OSError, and as `ArrowFitting.fit_batch`."""
-        with pyarrow.ipc.open_stream(pyarrow.PythonFile(rows, "r")) as stream:
-            for batch in stream:
-                if self._rows and (
-                    self._rows + batch.num_rows > ROW_GROUP_ROWS or self._bytes + batch.nbytes > ROW_GROUP_BYTES
-                ):
-                    self._write_row_group()
-                self._batches.append(self._fitting.fit_batch(batch))
-                self._rows += batch.num_rows
-                self._bytes += batch.nbytes
+        """Append a mini-batch: a file that holds its Arrow stream. Raises OSError, RowsForged, and as
+        `ArrowFitting.fit_batch`.
+        """
+        for batch in ArrowRows(rows, len(self._fitting.schema)):
+            if self._rows and (
+                self._rows + batch.num_rows > ROW_GROUP_ROWS or self._bytes + batch.nbytes > ROW_GROUP_BYTES
+            ):
+                self._write_row_group()
+            self._batches.append(self._fitting.fit_batch(batch))
+            self._rows += batch.num_rows
+            self._bytes += batch.nbytes
 
     def finish(self) -> None:
         """Write what is left, and the footer. Raises OSError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import grpc
+from windrow.errors import JobFailed
 from windrow.rpc import errors
 from windrow.rpc.v1 import job_service_pb2 as pb
 
@@ -79,6 +80,9 @@ class RowCalls:
                 header = piece.header
                 for message in _messages(piece):
                     yield message
+        except JobFailed as error:
+            # A script has sent something else than rows.
+            await errors.abort(context, grpc.StatusCode.FAILED_PRECONDITION, errors.OUTPUT_UNREADABLE, str(error))
         except (StateDamaged, RowsUnreadable) as error:
             await errors.abort(context, grpc.StatusCode.DATA_LOSS, errors.STATE_DAMAGED, str(error))
         end = pb.RowsEnd(

@@ -35,7 +35,7 @@ from windrow_master.output.concatenation import (
     RowsUnreadable,
     concatenate,
 )
-from windrow_master.output.errors import ColumnUnwritable, TargetForeign
+from windrow_master.output.errors import ColumnUnwritable, RowsOtherwise, TargetForeign
 from windrow_master.output.remote import need_bucket, refuse_foreign_object, stands_there, upload
 from windrow_master.output.staging import remove_orphans
 from windrow_master.output.target import foreign, need_as_written, refuse_foreign, stamp_if_equal
@@ -195,7 +195,11 @@ class Finisher:
                 postpone(PostponeFinish(work.step_id, work.generation, str(error)))
                 await asyncio.sleep(RETRY_S)
             except ConcatenationError as error:
-                category = USER_ERROR if isinstance(error, (TargetForeign, ColumnUnwritable)) else DEPENDENCY_ERROR
+                category = (
+                    USER_ERROR
+                    if isinstance(error, (TargetForeign, ColumnUnwritable, RowsOtherwise))
+                    else DEPENDENCY_ERROR
+                )
                 return FailStep(work.step_id, str(error), category, work.generation)
             except ValueUnreadable as error:
                 return FailStep(work.step_id, str(error), USER_ERROR, work.generation)

@@ -56,6 +56,11 @@ def _footer(file: TableFile, *, looks_for_nulls: bool = False) -> _Footer:
         with storage_errors(), _open(file) as opened, pyarrow.parquet.ParquetFile(opened) as parquet:
             metadata = parquet.metadata
             rows = tuple(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
+            if min(rows, default=0) < 0:
+                raise PlanningError(
+                    f"{shown(file.name)} cannot be read as Parquet: it says that a row group has {min(rows):,} rows. "
+                    "Remove it from the input, or rewrite it."
+                )
             spans = _spans(metadata, file.size) if file.is_remote else ()
             with_nulls, beyond_floats = _integers(metadata) if looks_for_nulls else (set(), set())
             return _Footer(rows, parquet.schema_arrow, spans, with_nulls, beyond_floats)
