@@ -6,8 +6,10 @@ import random
 
 from core_driver import CoreDriver
 from windrow_master.core import node_events
+from windrow_master.core.commands import UpdateJob
 from windrow_master.core.ids import NodeId
 from windrow_master.core.node_events import NodeEvents
+from windrow_master.core.settings import StepSettings
 
 
 def recorded(driver: CoreDriver, node_id: str = "n1") -> list[str]:
@@ -55,3 +57,20 @@ def test_nothing_is_lost_of_the_count_and_the_rate_holds_over_any_time() -> None
         for last in range(first, len(times), 37):
             span_s = times[last] - times[first]
             assert last - first + 1 <= node_events.NODE_BURST + 1 + span_s / node_events.NODE_INTERVAL_S
+
+
+def test_a_job_that_is_changed_again_and_again_leaves_few_events_and_every_change_counts() -> None:
+    driver = CoreDriver()
+    for number in (1, 2):
+        driver.submit(StepSettings("step"), job_id=f"j{number}", request_id=str(number))
+    for number in range(1_000):
+        assert driver.group(UpdateJob("j1", priority=number % 100)) == [1]
+    assert driver.core.state.jobs[driver.core.state.job_keys["j1"]].priority == 99
+    updates = [event for event in driver.tables.events if event.kind == "updated"]
+    assert len(updates) == node_events.NODE_BURST
+    driver.group(UpdateJob("j2", priority=1))
+    assert [event.message for event in driver.tables.events][-1] == "priority 1", "other jobs are told as always"
+    driver.now_s += node_events.NODE_INTERVAL_S
+    driver.group(UpdateJob("j1", priority=7))
+    left_out = 1_000 - node_events.NODE_BURST
+    assert driver.tables.events[-1].message == f"priority 7 (not recorded before it: {left_out:,} events of this job)"

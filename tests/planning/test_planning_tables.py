@@ -487,6 +487,20 @@ def test_parquet_by_row_group(tmp_path: Path) -> None:
     assert "4.parquet cannot be read as Parquet" in error(plan(tmp_path / "step", data, "mltable"))
 
 
+def test_a_parquet_file_that_says_that_it_has_fewer_rows_than_none_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    file = data / "1.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"n": range(5)}), file)
+    # The numbers of rows in the footer, of the file and of its row group, as zigzag numbers.
+    content = file.read_bytes()
+    assert content.count(b"\x16\x0a") >= 2
+    file.write_bytes(content.replace(b"\x16\x0a", b"\x16\x09"))
+    assert "1.parquet cannot be read as Parquet: it says that a row group has -5 rows" in error(
+        plan(tmp_path / "step", data, "mltable")
+    )
+
+
 def test_parquet_files_that_differ_are_read_as_one_type_or_as_objects(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

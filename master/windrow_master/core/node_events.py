@@ -1,4 +1,5 @@
 """Which events of nodes are recorded: a node that registers again and again must fill neither the store nor the logs.
+Nor must a client that changes what a job is worth again and again: the same holds for these events of jobs.
 
 Each node, and all nodes together, have an allowance. What passes it is counted, and the next event of that node that is
 recorded says how many were left out before it. So the events of a node that comes and goes at a usual pace are all
@@ -14,8 +15,6 @@ Invariants:
 from __future__ import annotations
 
 from windrow.common.quantities import counted
-
-from windrow_master.core.ids import NodeId
 
 NODE_BURST = 20
 NODE_INTERVAL_S = 60.0
@@ -51,14 +50,16 @@ class _Allowance:
 
 
 class NodeEvents:
-    """The allowances of one master's nodes. It remembers nothing across masters: each begins anew."""
+    """The allowances of one master's nodes, or jobs. It remembers nothing across masters: each begins anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: str = "this node") -> None:
+        """`of`: whose events they are, in words."""
+        self._of = of
         self._all: _Allowance | None = None
-        self._nodes: dict[NodeId, _Allowance] = {}
+        self._nodes: dict[str, _Allowance] = {}
         """The one used last is the last."""
 
-    def words(self, node_id: NodeId, message: str, now_s: float) -> str | None:
+    def words(self, node_id: str, message: str, now_s: float) -> str | None:
         """The message of an event, with how many were left out before it; None if it is left out, too."""
         if self._all is None:
             self._all = _Allowance(ALL_BURST, ALL_INTERVAL_S, now_s)
@@ -74,4 +75,4 @@ class NodeEvents:
         left_out, own.left_out = own.left_out, 0
         if not left_out:
             return message
-        return f"{message} (not recorded before it: {counted(left_out, 'event')} of this node)"
+        return f"{message} (not recorded before it: {counted(left_out, 'event')} of {self._of})"

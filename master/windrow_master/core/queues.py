@@ -139,7 +139,9 @@ def on_update_job(state: CoreState, command: UpdateJob, now: Moment) -> JobKey |
         job.deadline = command.deadline or None
     state.touch_job(job)
     told = [f"{name} {value}" for name, value in command.changes()]
-    state.add_event(now, key, "updated", f"{', '.join(told)}{f' by {command.by}' if command.by else ''}")
+    message = f"{', '.join(told)}{f' by {command.by}' if command.by else ''}"
+    if (words := state.update_events.words(job.job_id, message, now.monotonic_s)) is not None:
+        state.add_event(now, key, "updated", words)
     state.share_out_anew()
     return key
 

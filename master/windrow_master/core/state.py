@@ -401,6 +401,7 @@ class CoreState:
     """Digests of the secrets of nodes that were lost under this master: they may come back, also when the token that
     admitted them has ended. The last LOST_SECRETS_KEPT."""
     node_events: NodeEvents = field(default_factory=NodeEvents)
+    update_events: NodeEvents = field(default_factory=lambda: NodeEvents("this job"))
     queues: dict[str, Queue] = field(default_factory=dict)
     """Those that an operator has set, by the name of their project (`queues`)."""
     queue_revision: int = 0
