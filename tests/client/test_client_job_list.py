@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from client_workspace import Workspace
 from windrow.cli.jobs import listing as job_list
+from windrow.cli.jobs.show import ahead_of
 from windrow.cli.jobs.stream import INTERRUPTED
-from windrow.common.quantities import brief_duration
+from windrow.common.quantities import brief_duration, roughly
 from windrow.errors import UsageError
+from windrow.sdk.forecast import Forecast
 from windrow.sdk.job import Job, JobState
 
 LONG = "digits-20260501-101500-ab12"
@@ -96,6 +98,56 @@ def test_display_names_are_shown_where_there_is_room_for_what_they_add(width: in
     columns, row = ["job", "state", "age"], [job, "completed", "59min"]
     expected = ([*columns, *["name"] * len(names)], [[*row, *names]])
     assert job_list._with_names(columns, [row], ["sizes"], width) == expected
+
+
+def test_place_and_forecast_are_shown_where_a_job_has_them() -> None:
+    columns = job_list.DEFAULT_COLUMNS.split(",")
+
+    def cells(*jobs: Job) -> tuple[list[str], list[list[str]]]:
+        rows = [[job_list.COLUMNS[column][1](job, "running") for column in columns] for job in jobs]
+        return job_list._without_empty(columns, rows)
+
+    ended, late = Job("j", "", JobState.COMPLETED), Job("k", "", JobState.RUNNING, forecast=Forecast(0, 720, late_s=60))
+    assert cells(ended)[0] == ["job", "state", "failed", "done", "age"]
+    assert cells(ended, late) == (
+        ["job", "state", "failed", "done", "forecast", "age"],
+        [["j", "running", "", "", "", ""], ["k", "running", "", "", "ends 12min, late", ""]],
+    )
+    waits = Job("w", "", JobState.RUNNING, place=3, forecast=Forecast(300))
+    assert cells(waits)[1] == [["w", "running", "", "", "3", "starts 5min", ""]]
+
+
+def test_projects_are_shown_where_they_differ_and_there_is_room() -> None:
+    rows = [["a"], ["b"]]
+    assert job_list._with_projects(["job"], rows, [("x", "ann"), ("y", "ann")], 80) == (
+        ["job", "project"],
+        [["a", "x"], ["b", "y"]],
+    )
+    assert job_list._with_projects(["job"], rows, [("x", "ann"), ("y", "bob")], 11) == (["job"], rows)
+    assert job_list._with_projects(["job"], rows, [("x", "ann"), ("x", "ann")], 80) == (["job"], rows)
+
+
+def test_wide_shows_all_that_says_whose_a_job_is(ended: Workspace) -> None:
+    head = ended.run("job", "list", "--wide").stdout.splitlines()[0]
+    assert head.split()[:8] == ["JOB", "STATE", "PROJECT", "SUBMITTER", "PRIORITY", "LINE", "FORECAST", "DEADLINE"]
+    assert "Give one of them" in ended.run("job", "list", "--wide", "--columns", "job").stderr
+
+
+def test_forecasts_are_told_as_roughly_as_they_are_known() -> None:
+    words = [roughly(seconds) for seconds in (0, 7, 12, 89, 100, 3000, 7800, 90_000)]
+    assert words == ["a few seconds", "a few seconds", "10 s", "90 s", "2 min", "50 min", "2 h 10 min", "1 d 1 h"]
+    found = Forecast(None, 2400, 3300, 4, 2400, 12)
+    assert found.deadline_words == "40 min late; 12 more workers would do"
+    assert found._replace(more_workers=None).deadline_words == "40 min late; more workers cannot change that"
+    assert found._replace(late_s=-7200).deadline_words == "2 h before its deadline"
+    job = Job("j", "", JobState.RUNNING, forecast=found)
+    assert ahead_of(job) == (
+        "likely to end in about 40 min (55 min if the last mini-batches are slow): "
+        "40 min late; 12 more workers would do"
+    )
+    waits = Job("j", "", JobState.RUNNING, place=2, forecast=Forecast(720, 3600))
+    assert ahead_of(waits) == "number 2 in line, likely to start in about 12 min and to end in about 1 h"
+    assert ahead_of(Job("j", "", JobState.RUNNING, forecast=Forecast(0.0))) == ""
 
 
 def test_states_of_the_option_are_those_of_jobs() -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from opened_store import open_store
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, StepId
+from windrow_master.core.log_bins import Distribution, bin_of, bounds_of
 from windrow_master.core.records import AttemptRow, Dirty, EventRow, JobRow, StepRow
 from windrow_master.core.states import AttemptState, Cause, JobState, Phase, StepState
 from windrow_master.reports import job_figures
 from windrow_master.reports.job_figures import LEVELS, RunningAttempt, StepFigures
 from windrow_master.reports.job_report import job_report
-from windrow_master.reports.log_bins import Distribution, bin_of, bounds_of
 from windrow_master.reports.worker_time import BINS, KINDS
 from windrow_master.store.records import AttemptFigures
 

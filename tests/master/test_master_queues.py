@@ -206,6 +206,71 @@ def test_the_commands_of_the_page(master: SecureMaster, tmp_path: Path) -> None:
         assert (client.get("nightly").project, client.get("nightly").priority) == ("web", -1)
 
 
+def test_everybody_sees_where_they_stand(master: SecureMaster, tmp_path: Path) -> None:
+    file = write_job(tmp_path / "project")
+    for number in range(2000):
+        (file.parent / "data" / f"f{number}").write_text("")
+    napping = "import time\ndef run(mini_batch):\n    time.sleep(0.1)\n    return mini_batch\n"
+    (file.parent / "code" / "entry.py").write_text(napping)
+    with client_of(master, master.token("client-token")) as client:
+        _, token = client.tokens.create("bob", "submit", project="web")
+        client.queues.set({"vision": QueueSettings(priority=5)})
+        with agent_of(master, tmp_path / "agent", "--slots=2", "--node-id=n1"):
+            for name, project in (("train", "vision"), ("score", "web"), ("late", "web")):
+                priority = "-3" if name == "late" else "0"
+                done(master, "job", "create", str(file), "--name", name, "--project", project, "--priority", priority)
+
+            def forecast() -> bool:
+                jobs = {job.job_id: job for job in client.list_jobs()}
+                ahead = [jobs[name].forecast for name in ("train", "score", "late")]
+                assert all(one is not None for one in ahead)
+                return (jobs["score"].place, jobs["late"].place) == (1, 2) and all(
+                    one is not None and (one.end_s if at == 0 else one.begin_s) for at, one in enumerate(ahead[:2])
+                )
+
+            wait_until(forecast, "train is measured, and the others wait")
+            wait_until(lambda: client.queues.explain("vision").held_slots == 2, "both workers are there")
+            job = client.get("train")
+            assert job.place == 0 and job.forecast is not None and job.forecast.end_s is not None
+            found = client.queues.explain("web")
+            assert (found.total_slots, found.held_slots, found.fair_slots, found.wanted_slots) == (2, 0, 0, 2)
+            assert [(one.project, one.held_slots, one.fair_slots) for one in found.others] == [("vision", 2, 2)]
+            assert [(one.job_id, one.place) for one in found.waiting] == [("score", 1), ("late", 2)]
+            assert {one.setting for one in found.changes} == {"priority", "quota"}
+            assert [(one.project, one.job_id, one.fair_slots) for one in found.ends] == [("vision", "train", 2)]
+            told = done(master, "queue", "explain", "web")
+            assert told.startswith("web has 0 slots of 2, is entitled to 0, and could use 2.")
+            assert "vision has 2 slots, and is entitled to 2" in told
+            assert "score: number 1 in line, likely to start in about" in told
+            assert "the end of train/work of vision, likely in about" in told
+            assert "windrow queue set web --priority 6: entitled to 2" in told
+            assert (
+                found.to_dict().keys() == json.loads(done(master, "queue", "explain", "web", "--format", "json")).keys()
+            )
+            assert "It is number 1 in line, likely to start in about" in done(master, "job", "explain", "score")
+            assert "number 2 in line" in done(master, "job", "show", "late")
+            assert "likely to end in about" in done(master, "job", "show", "train")
+            done(master, "job", "update", "train", "--deadline", "1s")
+            assert "late; more workers cannot change that" in done(master, "job", "show", "train")
+            (node,) = client.list_nodes()
+            assert [(user.project, user.job_id, user.step, user.workers) for user in node.users] == [
+                ("vision", "train", "work", 2)
+            ]
+            assert "train 2" in done(master, "node", "list")
+            # Whoever sees one project is told what others have, and not what they run.
+            with client_of(master, token) as bob:
+                (seen,) = bob.list_nodes()
+                assert [(user.project, user.job_id, user.step) for user in seen.users] == [("vision", "", "")]
+                assert [(one.job_id, one.step) for one in bob.queues.explain("web").ends] == [("", "")]
+                with pytest.raises(RequestRefused, match="is for the project web, and does not see vision"):
+                    bob.queues.explain("vision")
+                assert "vision 2" in windrow_of(master, "node", "list", token=token).stdout
+            for name in ("train", "score", "late"):
+                done(master, "job", "cancel", name, "--wait")
+            assert client.get("train").forecast is None and client.get("train").place == 0
+            assert "None of its jobs has a mini-batch that could run now." in done(master, "queue", "explain", "web")
+
+
 def test_a_deadline_that_is_no_moment_is_refused(master: SecureMaster) -> None:
     token = [("authorization", f"Bearer {master.token('client-token')}")]
     with master.channel() as channel:

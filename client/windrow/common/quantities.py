@@ -38,6 +38,15 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def roughly(seconds: float) -> str:
+    """A time that nobody knows exactly: `a few seconds`, `40 s`, `12 min`, `2 h 10 min`, `3 d 4 h`."""
+    if seconds < 7.5:
+        return "a few seconds"
+    if seconds < 90:
+        return f"{max(10, 5 * round(seconds / 5))} s"
+    return duration(60 * round(seconds / 60))
+
+
 def seconds_in(text: str) -> int | None:
     """The seconds of a duration as users write it: 90s, 30min, 12h, 2d or 1w; None if it is none."""
     seconds = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}

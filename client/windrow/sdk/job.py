@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
     from windrow.rpc.v1 import job_pb2
+    from windrow.sdk.forecast import Forecast
 
 
 class JobState(StrEnum):
@@ -291,6 +292,11 @@ class Job(NamedTuple):
     """Jobs of one priority and deadline share by their weights."""
     deadline: datetime | None = None
     """When it should have ended."""
+    place: int = 0
+    """Its place in the line of jobs, of all projects, that wait for their first worker; the one at 1 is served next. 0:
+    it has workers, or waits for something else."""
+    forecast: Forecast | None = None
+    """What lies ahead of it; None once it has ended, and where nothing runs it."""
 
     @property
     def parallel(self) -> Job:
@@ -369,7 +375,18 @@ def job_from_message(message: job_pb2.Job) -> Job:
         priority=message.priority,
         weight=message.weight,
         deadline=moment_of(message, "deadline"),
+        place=message.place,
+        forecast=_forecast(message),
     )
+
+
+def _forecast(message: job_pb2.Job) -> Forecast | None:
+    if not message.HasField("forecast"):
+        return None
+    # Short runs end before anyone looks ahead.
+    from windrow.sdk.forecast import forecast_from_message
+
+    return forecast_from_message(message.forecast)
 
 
 def _step(message: job_pb2.Step) -> Step:

@@ -39,6 +39,15 @@ class Worker(NamedTuple):
     """The mini-batch that it works on, counted from 0 in its step; None if it has none."""
 
 
+class NodeUser(NamedTuple):
+    """A step that has workers on a node. With a token for one project, `job_id` and `step` of others are empty."""
+
+    project: str
+    job_id: str
+    step: str
+    workers: int
+
+
 class Node(NamedTuple):
     """A node at one moment. Memory in bytes, processor use in percent of all processors. What the node uses and runs is
     from its last heartbeat, `silent_s` seconds ago; None if none has arrived since the start of the master or of the
@@ -78,6 +87,8 @@ class Node(NamedTuple):
     """When the certificates expire that it trusts the master by; None if it has none, or has not reported it."""
     protection: str = ""
     """What confines its workers, in words; "" if it has not said."""
+    users: tuple[NodeUser, ...] = ()
+    """The steps that have live workers there, those with the most first."""
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -92,6 +103,7 @@ class Node(NamedTuple):
             "labels": dict(self.labels),
             "builds": dict(self.builds),
             "processes": [one._asdict() for one in self.processes],
+            "users": [one._asdict() for one in self.users],
             "ca_good_until": ends,
         }
 
@@ -122,6 +134,7 @@ def node_from_message(message: node_pb2.Node) -> Node:
         processes=tuple(_worker(one) for one in message.workers if one.phase != _BUILDING),
         ca_good_until=moment_of(message, "ca_good_until"),
         protection=message.protection,
+        users=tuple(NodeUser(one.project, one.job_id, one.step, one.workers) for one in message.users),
     )
 
 

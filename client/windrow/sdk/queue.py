@@ -55,6 +55,97 @@ class QueuesNow(NamedTuple):
     revision: int
 
 
+class QuotaOwed(NamedTuple):
+    """What a project is guaranteed on some nodes, could use, and does not have yet, in slots. `pool`: "" for all."""
+
+    project: str
+    pool: str
+    quota: float
+    held: float
+    owed: float
+
+
+class OtherProject(NamedTuple):
+    """What another project has and is entitled to, in slots."""
+
+    project: str
+    held_slots: float
+    fair_slots: float
+
+
+class SettingChange(NamedTuple):
+    """A setting (`limit`, `quota`, `weight` or `priority`) by which a project would be entitled to more. `pool`: whose
+    bounds it belongs to, "" for all nodes; `value`: what it would be, None for no limit.
+    """
+
+    setting: str
+    pool: str
+    value: float | None
+    fair_slots: float
+
+
+class EndChange(NamedTuple):
+    """The end of another project's step, by which a project is entitled to more. With a token for one project, `job_id`
+    and `step` are empty.
+    """
+
+    project: str
+    job_id: str
+    step: str
+    end_s: float
+    """From now."""
+    fair_slots: float
+
+
+class WaitingJob(NamedTuple):
+    """A job that waits for its first worker. `place`: among those of all projects, from 1 on. `begin_s`: when it is
+    likely to get one, from now; None: nobody knows.
+    """
+
+    job_id: str
+    place: int
+    begin_s: float | None
+
+
+class QueueExplanation(NamedTuple):
+    """Where a project stands, in slots, and what would change that.
+
+    Example:
+        with windrow.Client("gpu1") as client:
+            found = client.queues.explain("web")
+            print(found.held_slots, "of", found.fair_slots, [job.job_id for job in found.waiting])
+    """
+
+    queue: Queue
+    total_slots: float
+    """Of all nodes that serve."""
+    held_slots: float
+    """What its live workers take."""
+    fair_slots: float
+    """What it is entitled to."""
+    wanted_slots: float
+    """What its steps could use now."""
+    limited: bool
+    """It has as much as its limits allow, and could use more."""
+    owed: tuple[QuotaOwed, ...] = ()
+    """Quotas that are owed, of any project; its own first."""
+    others: tuple[OtherProject, ...] = ()
+    """Those that have something or are entitled to something; those furthest above their share first."""
+    changes: tuple[SettingChange, ...] = ()
+    ends: tuple[EndChange, ...] = ()
+    waiting: tuple[WaitingJob, ...] = ()
+    """Its own, the next one first."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        lists = ("owed", "others", "changes", "ends", "waiting")
+        return {
+            **self._asdict(),
+            "queue": self.queue.to_dict(),
+            **{name: [one._asdict() for one in getattr(self, name)] for name in lists},
+        }
+
+
 class Queues:
     """The queues of one master."""
 
@@ -74,6 +165,35 @@ class Queues:
     def get(self, name: str) -> Queue:
         """One queue; the defaults where nobody has set anything."""
         return next((queue for queue in self.list().queues if queue.name == name), Queue(name))
+
+    def explain(self, name: str) -> QueueExplanation:
+        """Why a project has what it has, in numbers, and what would change that. Raises RequestRefused
+        (PROJECT_MISSING: the token is for another project).
+        """
+        from windrow.rpc.v1 import queue_service_pb2 as pb
+
+        answer = self._connection.call(self._stub.ExplainQueue, pb.ExplainQueueRequest(name=name))
+        return QueueExplanation(
+            _queue(answer.queue),
+            answer.total_slots,
+            answer.held_slots,
+            answer.fair_slots,
+            answer.wanted_slots,
+            answer.limited,
+            tuple(QuotaOwed(one.project, one.pool, one.quota, one.held, one.owed) for one in answer.owed),
+            tuple(OtherProject(one.project, one.held_slots, one.fair_slots) for one in answer.others),
+            tuple(
+                SettingChange(one.setting, one.pool, one.value if one.HasField("value") else None, one.fair_slots)
+                for one in answer.changes
+            ),
+            tuple(
+                EndChange(one.project, one.job_id, one.step, one.end_ms / 1000, one.fair_slots) for one in answer.ends
+            ),
+            tuple(
+                WaitingJob(one.job_id, one.place, one.begin_ms / 1000 if one.HasField("begin_ms") else None)
+                for one in answer.waiting
+            ),
+        )
 
     def set(
         self,

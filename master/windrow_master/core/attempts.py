@@ -212,7 +212,7 @@ def _complete_attempt(
             counters.add_short_return(mini_batch, unnamed, told, node.node_id, result.process_number)
     if outcome is SUCCEEDED:
         counters.succeeded += 1
-        counters.elapsed_us += result.elapsed_us
+        counters.add_duration(result.elapsed_us)
     else:
         counters.failed += 1
     block, row_count = -1, 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, key_of, ordered, within
 
 from windrow_master.core.causes import USER_ERROR
+from windrow_master.core.log_bins import bin_of, quantile_of
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.transitions import InvariantBroken
@@ -55,6 +56,8 @@ class Counters:
     output_bytes: int = 0
     elapsed_us: int = 0
     """The sum of the durations, on workers, of the attempts that succeeded."""
+    durations: dict[str, int] = field(default_factory=dict)
+    """Bin (`log_bins`) of such a duration in µs, as text -> how many there were."""
     starts: dict[str, int] = field(default_factory=dict)
     """Workers that have told how they came to be ready: their number (`workers`), the sums of `prepare_us`, `start_us`
     and `init_us`, and the longest `init()` (`init_max_us`)."""
@@ -187,6 +190,25 @@ class Counters:
         for name, value in sums.items():
             starts[name] = starts.get(name, 0) + value
         starts["init_max_us"] = max(starts.get("init_max_us", 0), start.init_us)
+
+    def add_duration(self, elapsed_us: int) -> None:
+        """Count how long an attempt that succeeded took."""
+        self.elapsed_us += elapsed_us
+        key = str(bin_of(elapsed_us))
+        self.durations[key] = self.durations.get(key, 0) + 1
+
+    def duration_s(self, share: float) -> float:
+        """How long about this share of the attempts that succeeded took at most, in seconds; 0.0 before the first."""
+        return quantile_of({int(key): count for key, count in self.durations.items()}, share) / 1e6
+
+    @property
+    def measured(self) -> int:
+        """The attempts whose durations are known."""
+        return self.succeeded - self.taken_over
+
+    def mean_s(self) -> float:
+        """How long an attempt that succeeded takes, in seconds; 0.0 before the first."""
+        return self.elapsed_us / 1e6 / max(1, self.measured)
 
     def mean_init_s(self) -> float:
         """How long `init()` takes, in seconds, as far as workers have told; 0.0 before the first has."""

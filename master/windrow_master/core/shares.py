@@ -28,7 +28,7 @@ from windrow_master.core.blame import lease_limit
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.pools import choose_nodes, is_in_pool
-from windrow_master.core.sharing.entitlements import Claim, Owner, advance, entitle
+from windrow_master.core.sharing.entitlements import Claim, Owner, advance, entitle, fair_shares, in_line
 from windrow_master.core.sharing.placing import (
     NO_BOUND,
     Allowance,
@@ -132,10 +132,8 @@ def decide(state: CoreState, steps: Sequence[Step], serving: Mapping[NodeId, Nod
     if streams != shares.streams:
         _regroup(state, serving.values())
         shares.streams = streams
-    # Nodes that are in pools first: a step that names one finds the others full otherwise.
     rights = {name: _Rights(queue.settings) for name, queue in state.queues.items()}
-    for pools in sorted(shares.groups, key=lambda pools: (not pools, sorted(pools))):
-        group = shares.groups[pools]
+    for group in _in_order(state):
         here = [want for want in wants if is_in_pool(group.nodes[0], want.step)]
         _share_out(state, group, here, rights, passed_s, now)
     if len(wants) > 1 and any(want.demand for want in wants):
@@ -248,8 +246,7 @@ def _share_out(
     if group.last is not None:
         advance(group.owed, claims, group.last, passed_s)
     pools = group.nodes[0].pools
-    owners = {claim.project: _owner(claim.project, rights.get(claim.project), pools, group.slots) for claim in claims}
-    group.last = entitle(claims, owners, group.owed)
+    group.last = entitle(claims, _owners(claims, rights, group), group.owed)
     for want in wants:
         crews[want.step.step_id].entitled = group.last.workers.get(want.step.step_id, 0)
     ruled = _ruled(claims, rights, crews)
@@ -261,6 +258,111 @@ def _share_out(
         want.demand = max(0, want.demand - crews[want.step.step_id].held)
     for project, quota in owed.items():
         rights[project].use(pools, rights[project].quota(pools) - quota.room[0])
+
+
+class FairWorkers(NamedTuple):
+    """What fair shares come to. `steps`: workers, which need not be whole; `projects`: slots."""
+
+    steps: dict[StepId, float]
+    projects: dict[str, float]
+
+
+class WhatIf:
+    """What running steps would be entitled to if they could use other numbers of workers, or queues had other settings.
+
+    It changes nothing, and follows the same rules as `decide`, but for what is owed: over time, that comes to nothing.
+    """
+
+    def __init__(self, state: CoreState, step_ids: Iterable[StepId]) -> None:
+        """`step_ids`: the only steps that will be asked about."""
+        self._settings = {name: queue.settings for name, queue in state.queues.items()}
+        demands = dict.fromkeys(step_ids, 0)
+        self._groups = [(group, _claims(state, group, demands)) for group in _in_order(state)]
+
+    def fair(self, demands: Mapping[StepId, int], settings: Mapping[str, QueueSettings] | None = None) -> FairWorkers:
+        """Fair shares if steps could use so many workers. `settings`: of queues by name; None: those that they have."""
+        rights = {name: _Rights(one) for name, one in (self._settings if settings is None else settings).items()}
+        left: dict[StepId, float] = {step_id: demand for step_id, demand in demands.items() if demand > 0}
+        steps: dict[StepId, float] = {}
+        projects: dict[str, float] = {}
+        for group, all_claims in self._groups:
+            claims = [claim for claim in all_claims if claim.step_id in left]
+            for claim in claims:
+                claim.demand = math.ceil(left[claim.step_id])
+            fair = fair_shares(claims, _owners(claims, rights, group))
+            for claim in claims:
+                if workers := fair.steps.get(claim.step_id, 0.0) / claim.cost:
+                    steps[claim.step_id] = steps.get(claim.step_id, 0.0) + workers
+                    left[claim.step_id] -= workers
+                    if left[claim.step_id] < _ROUNDING:
+                        del left[claim.step_id]
+            for project, share in fair.projects.items():
+                projects[project] = projects.get(project, 0.0) + share * group.slots
+                if project in rights:
+                    rights[project].use(group.nodes[0].pools, share * group.slots)
+        return FairWorkers(steps, projects)
+
+
+def steps_in_line(state: CoreState, demands: Mapping[StepId, int]) -> list[StepId]:
+    """The steps that could use another worker, in the order in which they get the next ones. `demands`: how many each
+    could use now.
+    """
+    rights = {name: _Rights(queue.settings) for name, queue in state.queues.items()}
+    found: list[StepId] = []
+    for group in _in_order(state):
+        claims = _claims(state, group, demands)
+        found += in_line(claims, _owners(claims, rights, group), group.owed)
+    return list(dict.fromkeys(found))
+
+
+def slots_held(state: CoreState, pool: str = WHOLE_CLUSTER) -> dict[str, float]:
+    """What the live workers of each project take, in slots: on all nodes, or on those in a pool."""
+    found: dict[str, float] = {}
+    for group in groups_in(state, pool):
+        for node in group.nodes:
+            needs = group.layout.places[node.node_id].needs if node.node_id in group.layout.places else {}
+            for step_id, count in node.workers.items():
+                if (step := state.steps.get(step_id)) is not None:
+                    project = state.jobs[step.job_key].queue
+                    found[project] = found.get(project, 0.0) + count * needs.get(step_id, _NEED)[0]
+    return found
+
+
+def groups_in(state: CoreState, pool: str) -> list[Group]:
+    """The groups of nodes that are in a pool, or all of them (WHOLE_CLUSTER)."""
+    return [group for pools, group in state.shares.groups.items() if pool == WHOLE_CLUSTER or pool in pools]
+
+
+_ROUNDING = 1e-6
+
+
+def _in_order(state: CoreState) -> list[Group]:
+    """Groups of nodes, in the order in which they are shared out."""
+    groups = state.shares.groups
+    return [groups[pools] for pools in sorted(groups, key=_group_rank)]
+
+
+def _group_rank(pools: frozenset[str]) -> tuple[bool, list[str]]:
+    """Nodes that are in pools go first: a step that names one finds the others full otherwise."""
+    return not pools, sorted(pools)
+
+
+def _claims(state: CoreState, group: Group, demands: Mapping[StepId, int]) -> list[Claim]:
+    """What steps claim of some nodes."""
+    found = []
+    for step_id, demand in demands.items():
+        step, crew = state.steps[step_id], group.layout.crews.get(step_id)
+        if is_in_pool(group.nodes[0], step):
+            want = _Want(step, demand, set(), None, step.counters.mean_init_s())
+            found.append(_claim(state, want, 0 if crew is None else crew.held, group))
+    return found
+
+
+def _owners(claims: Iterable[Claim], rights: Mapping[str, _Rights], group: Group) -> dict[str, Owner]:
+    """The projects of claims."""
+    pools = group.nodes[0].pools
+    names = dict.fromkeys(claim.project for claim in claims)
+    return {name: _owner(name, rights.get(name), pools, group.slots) for name in names}
 
 
 def _owner(name: str, rights: _Rights | None, pools: frozenset[str], slots: float) -> Owner:

@@ -86,7 +86,7 @@ def _is_waiting_for_last(step: Step) -> bool:
 def _late_at_s(step: Step, lease: Lease) -> float:
     """When (monotonic) a lease becomes a straggler; inf if it never does, as far as is known."""
     counters = step.counters
-    measured = counters.succeeded - counters.taken_over
+    measured = counters.measured
     tries = step.mini_batches.tries.get(lease.mini_batch)
     if (
         lease.rival is not None
@@ -97,7 +97,7 @@ def _late_at_s(step: Step, lease: Lease) -> float:
         or step.second_attempts.get(lease.mini_batch, 0) >= SECOND_ATTEMPTS_MAX
     ):
         return math.inf
-    expected_s = counters.elapsed_us / 1e6 / measured
+    expected_s = counters.mean_s()
     items = step.mini_batches.item_counts[lease.mini_batch]
     mean_items = (counters.items_ok - counters.items_taken_over) / measured
     if items > mean_items > 0:

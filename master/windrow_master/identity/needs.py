@@ -112,6 +112,7 @@ _BY_SERVICE = {
     },
     "windrow.rpc.v1.QueueService": {
         "ListQueues": _VIEW,
+        "ExplainQueue": _VIEW,
         "GetUsage": _VIEW,
         "SetQueues": _ADMIN._replace(changes=True),
     },

@@ -27,9 +27,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from windrow_master.core.causes import TRAITS
+from windrow_master.core.log_bins import Distribution
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import process_of, status_of
-from windrow_master.reports.log_bins import Distribution
 from windrow_master.reports.worker_time import BINS, KINDS, LOST, RETRIED, RUNNING, USEFUL, WorkerTime
 from windrow_master.store.records import AttemptFigures
 

@@ -25,6 +25,7 @@ from windrow_master.jobs import Jobs
 from windrow_master.output_places import OutputPlaces
 from windrow_master.rpc.downloads import OpenOutput, open_output, pieces_of
 from windrow_master.rpc.files import file_below, read_file_chunks
+from windrow_master.rpc.forecast_views import ForecastViews
 from windrow_master.rpc.log_selection import select_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls, step_named
 from windrow_master.rpc.node_calls import NodeCalls
@@ -100,6 +101,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         """
         super().__init__(standby, nodes, embedded=embedded)
         self._jobs = jobs
+        self._ahead = ForecastViews(standby)
         self._incarnation = incarnation
         self._watchers = watchers
         self._files = files
@@ -129,7 +131,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
         """Return one job."""
         job, steps = await self._job(request.job_id, context)
-        message = job_message(job, steps)
+        message = self._ahead.put(job_message(job, steps), job.job_key)
         if self._reporter is not None:
             message.warnings.extend(self._reporter.problems_of(job.job_key))
         document = job.document
@@ -147,7 +149,8 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         size = min(request.page_size or JOBS_PAGE, JOBS_PAGE_MAX)
         before = await numbers_of(request.page_token, context)
         found = self._jobs.page(size + 1, before[0] if before else None, caller().project)
-        response = pb.ListJobsResponse(jobs=[job_message(job, steps) for job, steps in found[:size]])
+        shown = [self._ahead.put(job_message(job, steps), job.job_key) for job, steps in found[:size]]
+        response = pb.ListJobsResponse(jobs=shown)
         if len(found) > size:
             response.next_page_token = str(found[size - 1][0].job_key)
         return response

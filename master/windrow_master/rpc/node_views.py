@@ -10,12 +10,13 @@ from windrow.rpc.v1 import node_pb2
 
 from windrow_master.core.ids import NodeId
 from windrow_master.core.states import NodeState
+from windrow_master.identity.principals import caller
 from windrow_master.rpc.views import node_message
 
 if TYPE_CHECKING:
     from windrow.rpc.v1 import agent_service_pb2
 
-    from windrow_master.core.state import Node
+    from windrow_master.core.state import CoreState, Node
     from windrow_master.rpc.worker_reports import WorkerReport
     from windrow_master.shell.standby import Standby
 
@@ -47,7 +48,10 @@ class NodeViews:
         state = self._standby.state
         heard = self._heartbeats.get(node.node_id) if node.state != NodeState.LOST else None
         heartbeat, heard_s = heard or (None, 0.0)
-        return node_message(node, heartbeat, heard_s, {} if state is None else state.leases)
+        message = node_message(node, heartbeat, heard_s, {} if state is None else state.leases)
+        if state is not None:
+            message.users.extend(users_of(state, node))
+        return message
 
     def worker_reports(self) -> dict[int, list[WorkerReport]]:
         """What connected nodes last reported of their workers, by step."""
@@ -64,3 +68,18 @@ class NodeViews:
                 for worker in heartbeat.workers:
                     found.setdefault(worker.step_id, []).append(WorkerReport(node_id, worker, now_s - heard_s))
         return found
+
+
+def users_of(state: CoreState, node: Node) -> list[node_pb2.NodeUser]:
+    """The steps that have live workers on a node, those with the most first. A caller who sees one project only is told
+    of others' jobs no more than their project.
+    """
+    by, found = caller(), []
+    for step_id, workers in node.workers.items():
+        if workers and (step := state.steps.get(step_id)) is not None:
+            job = state.jobs[step.job_key]
+            user = node_pb2.NodeUser(project=job.queue, workers=workers)
+            if by.sees(job.queue):
+                user.job_id, user.step = job.job_id, step.settings.name
+            found.append(user)
+    return sorted(found, key=lambda user: (-user.workers, user.project, user.job_id, user.step))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,11 +20,13 @@ from windrow.rpc import errors
 from windrow.rpc.v1 import queue_service_pb2 as pb
 from windrow.rpc.v1 import queue_service_pb2_grpc
 
-from windrow_master.core.commands import SetQueues
+from windrow_master.core.commands import Moment, SetQueues
+from windrow_master.core.queue_reasons import QueueReason, reason_of_queue
 from windrow_master.core.queues import QueueUse, uses
 from windrow_master.core.state import Queue
 from windrow_master.identity.principals import caller
 from windrow_master.reports.usage import ROWS_MAX, Key, TooManyRows, Usage, usage_of
+from windrow_master.rpc.forecast_views import milliseconds
 from windrow_master.rpc.names import NAME, not_a_project
 from windrow_master.rpc.refusals import Context, accepted
 from windrow_master.shell.standby import Standby
@@ -46,6 +49,20 @@ class QueueService(queue_service_pb2_grpc.QueueServiceServicer):
             found = {by.project: found.get(by.project, QueueUse())}
         queues = [_message(name, state.queues.get(name), use) for name, use in sorted(found.items())]
         return pb.ListQueuesResponse(queues=queues, revision=state.queue_revision)
+
+    async def ExplainQueue(self, request: pb.ExplainQueueRequest, context: Context) -> pb.ExplainQueueResponse:
+        """Say why a project has what it has, and what would change that."""
+        by = caller()
+        if not NAME.fullmatch(request.name):
+            why = not_a_project(request.name)
+            await errors.abort(context, grpc.StatusCode.INVALID_ARGUMENT, errors.REQUEST_INVALID, why)
+        if not by.sees(request.name):
+            why = f"The token {by.name!r} is for the project {by.project}, and does not see {request.name}."
+            await errors.abort(context, grpc.StatusCode.PERMISSION_DENIED, errors.PROJECT_MISSING, why)
+        state = self._standby.changes().state
+        reason = reason_of_queue(state, request.name, Moment(time.monotonic(), time.time()))
+        queue = _message(request.name, state.queues.get(request.name), uses(state).get(request.name, QueueUse()))
+        return _reason_message(reason, queue, is_one_project=bool(by.project))
 
     async def SetQueues(self, request: pb.SetQueuesRequest, context: Context) -> pb.SetQueuesResponse:
         """Change settings; answered when they are durable."""
@@ -101,6 +118,44 @@ def _usage_message(usage: Usage) -> pb.Usage:
     keys: dict[str, Any] = {("user" if key is Key.USER else str(key)): value for key, value in usage.keys.items()}
     keys.update(zip(_SUMS, usage.sums, strict=True))
     return pb.Usage(**keys)
+
+
+def _reason_message(reason: QueueReason, queue: pb.Queue, *, is_one_project: bool) -> pb.ExplainQueueResponse:
+    """`is_one_project`: the caller sees no other, nor names of its jobs."""
+    return pb.ExplainQueueResponse(
+        queue=queue,
+        total_slots=reason.total,
+        held_slots=reason.held,
+        fair_slots=reason.fair,
+        wanted_slots=reason.wanted,
+        limited=reason.limited,
+        owed=[pb.QuotaOwed(**one._asdict()) for one in reason.owed],
+        others=[
+            pb.OtherProject(project=one.project, held_slots=one.held, fair_slots=one.fair) for one in reason.others
+        ],
+        changes=[
+            pb.SettingChange(
+                setting=one.setting,
+                pool=one.pool,
+                value=None if math.isinf(one.value) else one.value,
+                fair_slots=one.fair,
+            )
+            for one in reason.settings_changes
+        ],
+        ends=[
+            pb.EndChange(
+                project=one.project,
+                job_id="" if is_one_project else one.job_id,
+                step="" if is_one_project else one.step,
+                end_ms=round(one.at_s * 1000),
+                fair_slots=one.fair,
+            )
+            for one in reason.ends
+        ],
+        waiting=[
+            pb.WaitingJob(job_id=one.job_id, place=one.place, begin_ms=milliseconds(one.begin_s)) for one in reason.line
+        ],
+    )
 
 
 def _why_invalid(name: str, settings: pb.QueueSettings) -> str:

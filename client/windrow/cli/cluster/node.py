@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -13,8 +14,8 @@ from windrow.cli.messages import YELLOW, coloured, say
 from windrow.cli.options import completion
 from windrow.cli.options.declared import Argument, Option, command
 from windrow.cli.options.shared import Master, Output, OutputForm, State, open_client, warn_read_only
-from windrow.cli.tables import out, print_json, print_table
-from windrow.common.quantities import counted, duration, size
+from windrow.cli.tables import out, print_json, print_table, shortened
+from windrow.common.quantities import counted, duration, first_few, size
 from windrow.sdk.node import Node
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from windrow.sdk.master import Master as FoundMaster
 
 POLL_S = 0.25
+USERS_NAMED = 2
+USER_WIDTH = 16
 NO_RUN = (
     "No run is live over this state folder. A run on this machine brings its own node, which ends with it; for a "
     "master that runs elsewhere, add --master ADDRESS."
@@ -67,6 +70,7 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
                 ">SILENT",
                 *["SANDBOX"] * with_sandbox,
                 "VERSION",
+                "USED BY",
                 "WHY",
             ),
             [_row(node, with_pools=with_pools, with_sandbox=with_sandbox) for node in nodes],
@@ -200,7 +204,7 @@ def _row(node: Node, *, with_pools: bool, with_sandbox: bool) -> tuple[str, ...]
     begin = (node.node_id, state, *[",".join(node.pools)] * with_pools)
     if node.state == "lost":
         # A lost node uses and offers nothing.
-        return (*begin, *[""] * (7 + with_sandbox), node.windrow_version, _why(node))
+        return (*begin, *[""] * (7 + with_sandbox), node.windrow_version, "", _why(node))
     return (
         *begin,
         f"{_figure(node.workers, str)}/{node.slots}",
@@ -212,8 +216,19 @@ def _row(node: Node, *, with_pools: bool, with_sandbox: bool) -> tuple[str, ...]
         _figure(node.silent_s, duration),
         *[_sandbox(node)] * with_sandbox,
         node.windrow_version,
+        used_by(node),
         _why(node),
     )
+
+
+def used_by(node: Node) -> str:
+    """Whose workers it has: by project, or by job if all are of one project."""
+    of_project = len({user.project for user in node.users}) > 1
+    counts: Counter[str] = Counter()
+    for user in node.users:
+        counts[user.project if of_project or not user.job_id else user.job_id] += user.workers
+    named = [f"{shortened(name, USER_WIDTH)} {workers:,}" for name, workers in counts.most_common()]
+    return first_few(named, USERS_NAMED)
 
 
 def _why(node: Node) -> str:

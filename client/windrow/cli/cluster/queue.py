@@ -12,12 +12,12 @@ from windrow.cli.messages import say
 from windrow.cli.options.declared import Argument, Option, command
 from windrow.cli.options.shared import Master, Output, OutputForm, open_served
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
-from windrow.common.quantities import counted
+from windrow.common.quantities import counted, roughly
 from windrow.common.queue_settings import PRIORITY_MAX, WEIGHT_MAX, WEIGHT_MIN, Bounds, QueueSettings
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
-    from windrow.sdk.queue import Queue, QueuesNow
+    from windrow.sdk.queue import Queue, QueueExplanation, QueuesNow
 
 NOT_HERE = "Runs on this machine have no queues: they share it by themselves."
 NO_LIMIT = "none"
@@ -97,7 +97,7 @@ def show(name: QueueName, master: Master = None, output: Output = OutputForm.TEX
     if jobs:
         out("")
         print_table(
-            ("JOB", "STATE", ">PRIORITY", ">WEIGHT", "DEADLINE", ">LEASED", ">READY", "SUBMITTER"),
+            ("JOB", "STATE", ">PRIORITY", ">WEIGHT", "DEADLINE", ">LEASED", ">READY", ">LINE", "FORECAST", "SUBMITTER"),
             [
                 (
                     job.job_id,
@@ -107,12 +107,104 @@ def show(name: QueueName, master: Master = None, output: Output = OutputForm.TEX
                     local_time(job.deadline),
                     f"{job.mini_batches.leased:,}",
                     f"{job.mini_batches.queued:,}",
+                    str(job.place or ""),
+                    "" if job.forecast is None else job.forecast.brief,
                     job.submitter,
                 )
                 for job in sorted(jobs, key=lambda job: (-job.priority, job.create_time is None, job.create_time))
             ],
         )
     return exit_codes.DONE
+
+
+@command(epilog="Example: windrow queue explain vision")
+def explain(name: QueueName, master: Master = None, output: Output = OutputForm.TEXT) -> int:
+    """Explain what a project has, and what would give it more.
+
+    What it has, is entitled to and could use; whose share is above; which quota is owed; which of its jobs wait, and
+    when they are likely to start; which settings, and which ends of jobs, would give it more.
+    """
+    with open_served(master, NOT_HERE) as client:
+        found = client.queues.explain(name)
+    if output is OutputForm.JSON:
+        print_json(found.to_dict())
+        return exit_codes.DONE
+    for line in explanation(found):
+        out(line)
+    return exit_codes.DONE
+
+
+def explanation(found: QueueExplanation) -> list[str]:
+    """Where a project stands, in lines."""
+    name = found.queue.name
+    lines = [
+        f"{name} has {slots(found.held_slots)} of {found.total_slots:g}, is entitled to {figure(found.fair_slots)}, "
+        f"and could use {figure(found.wanted_slots)}. {_verdict(found)}"
+    ]
+    if found.others:
+        lines += ["", "Others, those furthest above their share first:"]
+        lines += [
+            f"  {one.project} has {slots(one.held_slots)}, and is entitled to {figure(one.fair_slots)}"
+            f"{_beyond(one.held_slots - one.fair_slots)}"
+            for one in found.others
+        ]
+    if found.owed:
+        lines += ["", "Quotas that are owed, which go first:"]
+        lines += [
+            f"  {one.project} has {slots(one.held)} of the {figure(one.quota)} guaranteed"
+            f"{f' in pool {one.pool}' if one.pool else ''}, and lacks {figure(one.owed)}"
+            for one in found.owed
+        ]
+    if found.waiting:
+        lines += ["", "Its jobs that wait for a first worker:"]
+        lines += [
+            f"  {one.job_id}: number {one.place} in line"
+            + ("" if one.begin_s is None else f", likely to start in about {roughly(one.begin_s)}")
+            for one in found.waiting
+        ]
+    if found.changes or found.ends:
+        lines += ["", "What would give it more:"]
+        lines += [
+            f"  the end of {f'{one.job_id}/{one.step}' if one.job_id else 'a job'} of {one.project}, likely in about "
+            f"{roughly(one.end_s)}: entitled to {figure(one.fair_slots)}"
+            for one in found.ends
+        ]
+        lines += [
+            f"  windrow queue set {name} --{one.setting} {NO_LIMIT if one.value is None else f'{one.value:g}'}"
+            f"{f' --pool {one.pool}' if one.pool else ''}: entitled to {figure(one.fair_slots)}"
+            for one in found.changes
+        ]
+    return lines
+
+
+def _verdict(found: QueueExplanation) -> str:
+    """Why it has no more, in a sentence."""
+    if not found.wanted_slots:
+        return "None of its jobs has a mini-batch that could run now."
+    if not found.total_slots:
+        return "No node takes work: see `windrow node list`."
+    if found.limited:
+        return "It has all that its limit allows."
+    if found.fair_slots >= found.wanted_slots - 0.05:
+        lacks = found.held_slots < found.wanted_slots - 0.05
+        return "It is to have all that it can use; its workers are coming." if lacks else "It has all that it can use."
+    if found.held_slots < found.fair_slots - 1:
+        return "It is owed more, and gets that as others finish what they run."
+    return "It has its share; more is for others."
+
+
+def _beyond(beyond: float) -> str:
+    return f": {figure(beyond)} above it" if beyond >= 1 else ""
+
+
+def figure(number: float) -> str:
+    """A number of slots, which need not be whole."""
+    return f"{number:,.0f}" if abs(number - round(number)) < 0.005 else f"{number:.3g}"
+
+
+def slots(number: float) -> str:
+    """A number of slots in words."""
+    return f"{figure(number)} slot{'' if figure(number) == '1' else 's'}"
 
 
 @command(epilog="Example: windrow queue set vision --quota 8 --limit 16 --weight 2")

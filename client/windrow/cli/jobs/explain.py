@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.cli import exit_codes
 from windrow.cli.display.summary import KINDS_SHOWN, failure_line, retry_command
 from windrow.cli.display.typed_words import as_typed, typed
+from windrow.cli.jobs.show import ahead_of
 from windrow.cli.jobs.stream import shown_state, stands_still
 from windrow.cli.options.declared import command
 from windrow.cli.options.master_choice import master_options
@@ -45,6 +46,8 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
             {
                 "job_id": found.job_id,
                 "state": found.state,
+                "place": found.place,
+                "forecast": None if found.forecast is None else found.forecast._asdict(),
                 "reasons": [reason._asdict() for reason in reasons],
                 "pace": None if pace is None else pace.to_dict(),
             }
@@ -52,6 +55,8 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
         return exit_codes.DONE
     found = as_typed(found, document)
     out(f"{found.job_id} is {state_now.replace('_', ' ')}{': ' + found.message if found.message else '.'}")
+    if not still and (ahead := ahead_of(found)):
+        out(f"It is {ahead}.")
     options = master_options(master, state)
     if still:
         from windrow.sdk.ending import how_to_continue

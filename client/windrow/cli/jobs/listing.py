@@ -70,13 +70,18 @@ COLUMNS: dict[str, tuple[str, Callable[[Job, str], str]]] = {
     "retries": (">RETRIES", lambda job, _: f"{job.retries:,}" if job.retries else ""),
     "experiment": ("EXPERIMENT", lambda job, _: job.experiment_name),
     "project": ("PROJECT", lambda job, _: job.project),
+    "line": (">LINE", lambda job, _: str(job.place or "")),
+    "forecast": ("FORECAST", lambda job, _: "" if job.forecast is None else job.forecast.brief),
     "submitter": ("SUBMITTER", lambda job, _: job.submitter),
     "priority": (">PRIORITY", lambda job, _: str(job.priority)),
     "deadline": ("DEADLINE", lambda job, _: local_time(job.deadline)),
     "name": ("NAME", lambda job, _: job.display_name),
 }
 """By name: the heading, as `print_table` takes it, and the cell of a job, given what its state is shown as."""
-DEFAULT_COLUMNS = "job,state,failed,done,age"
+DEFAULT_COLUMNS = "job,state,failed,done,line,forecast,age"
+WIDE_COLUMNS = "job,state,project,submitter,priority,line,forecast,deadline,items,failed,done,age,name"
+OPEN_ONLY = ("line", "forecast")
+"""Of the default columns, those that are left out where no job has anything to say there."""
 SHORTENED = ("name", "experiment", "job")
 """The columns that are shortened on a terminal that is too narrow, in this order: never numbers, times or states."""
 SHORTENED_WIDTH = 12
@@ -106,6 +111,9 @@ def list_jobs(
         str,
         Option("--columns", metavar="COLUMN,…", help=f"What to show of a job, of: {', '.join(COLUMNS)}."),
     ] = DEFAULT_COLUMNS,
+    wide: Annotated[
+        bool, Option("--wide", "-w", help="Also show project, submitter, priority, deadline, items and name.")
+    ] = False,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
@@ -114,8 +122,13 @@ def list_jobs(
 
     A terminal with room for it also shows the display names. Names that do not fit there end with …; any unambiguous
     beginning of a job's name is enough for other commands.
+
+    LINE is the place among the jobs that wait for their first worker: 1 is served next. FORECAST says when a job is
+    likely to start or to end, once its mini-batches have been measured.
     """
-    chosen = _columns(columns)
+    if wide and columns != DEFAULT_COLUMNS:
+        raise UsageError("--wide and --columns both say what to show. Give one of them.")
+    chosen = _columns(WIDE_COLUMNS if wide else columns)
     oldest = None if since is None else _moment(since)
     with open_client(master, state) as client:
         found = list(islice(_fitting(client, only or (), oldest, name), limit))
@@ -132,10 +145,13 @@ def list_jobs(
         out("This master has no jobs yet. Submit one with: windrow job create FILE")
     else:
         rows = [[COLUMNS[column][1](job, states[job.job_id]) for column in chosen] for job in found]
+        if columns == DEFAULT_COLUMNS and not wide:
+            chosen, rows = _without_empty(chosen, rows)
         if is_terminal(sys.stdout):
             width = shutil.get_terminal_size().columns
             chosen, rows = _shortened(chosen, rows, width)
-            if columns == DEFAULT_COLUMNS:
+            if columns == DEFAULT_COLUMNS and not wide:
+                chosen, rows = _with_projects(chosen, rows, [(job.project, job.submitter) for job in found], width)
                 chosen, rows = _with_names(chosen, rows, [job.display_name for job in found], width)
         print_table([COLUMNS[column][0] for column in chosen], rows, folds=False)
         _tell_interrupted([job_id for job_id, state in states.items() if state == INTERRUPTED], options)
@@ -182,6 +198,25 @@ def _fitting(
             continue
         if pattern is None or fnmatchcase(job.job_id, pattern) or fnmatchcase(job.display_name, pattern):
             yield job
+
+
+def _without_empty(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """The table without columns that are of open jobs only, and empty."""
+    kept = [at for at, name in enumerate(columns) if name not in OPEN_ONLY or any(row[at] for row in rows)]
+    return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+def _with_projects(
+    columns: list[str], rows: list[list[str]], owners: Sequence[tuple[str, str]], width: int
+) -> tuple[list[str], list[list[str]]]:
+    """The table with projects and submitters, where these differ, as far as there is room."""
+    for at, name in enumerate(("project", "submitter")):
+        wider = [*columns, name]
+        cells = [[*row, owner[at]] for row, owner in zip(rows, owners, strict=True)]
+        fits = width_of([COLUMNS[column][0] for column in wider], cells) <= width
+        if fits and len({owner[at] for owner in owners}) > 1:
+            columns, rows = wider, cells
+    return columns, rows
 
 
 def _with_names(

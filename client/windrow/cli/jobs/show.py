@@ -71,6 +71,21 @@ def _why_it_waits(client: Client, job: Job) -> str:
     return "" if job.state.ended else client.why_no_work(job.job_id)
 
 
+def ahead_of(job: Job) -> str:
+    """What lies ahead of an open job, in words: its place in line, when it starts and ends, and its deadline; "" if
+    nobody knows.
+    """
+    found = job.forecast
+    if found is None:
+        return ""
+    place = f"number {job.place} in line" if job.place else ""
+    ends = " and ".join(
+        filter(None, (found.begin_words, found.end_words.removeprefix("likely " * bool(found.begin_s))))
+    )
+    told = ", ".join(filter(None, (place, ends)))
+    return f"{told}: {found.deadline_words}" if told and found.deadline_words else told
+
+
 def _print_job(job: Job, state: str) -> None:
     fields = [
         ("job", job.job_id),
@@ -83,6 +98,7 @@ def _print_job(job: Job, state: str) -> None:
         ("priority", str(job.priority or "")),
         ("weight", str(job.weight) if job.weight != 1 else ""),
         ("deadline", local_time(job.deadline)),
+        ("ahead", ahead_of(job)),
         ("submitted", f"{local_time(job.create_time)}{f', by {job.submitter}' if job.submitter else ''}"),
         ("ended", local_time(job.end_time)),
     ]

@@ -126,6 +126,7 @@ WINDROW = Group(
             {
                 "list": "cluster.queue:list_queues",
                 "show": "cluster.queue:show",
+                "explain": "cluster.queue:explain",
                 "set": "cluster.queue:set_queue",
                 "apply": "cluster.queue:apply",
             },

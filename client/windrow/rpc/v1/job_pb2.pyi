@@ -141,6 +141,8 @@ class Job(google.protobuf.message.Message):
     PRIORITY_FIELD_NUMBER: builtins.int
     WEIGHT_FIELD_NUMBER: builtins.int
     DEADLINE_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
+    FORECAST_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Unique name; `[A-Za-z0-9][\\w.-]{0,63}`."""
     display_name: builtins.str
@@ -165,6 +167,10 @@ class Job(google.protobuf.message.Message):
     """Jobs of a higher priority go first in their project."""
     weight: builtins.int
     """Jobs of one priority and deadline share by their weights."""
+    place: builtins.int
+    """Its place in the line of jobs, of all projects, that wait for their first worker; the one at 1 is served next. 0: it
+    has workers, or waits for something else.
+    """
     @property
     def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Step]:
         """One for each step, in the order of the job file."""
@@ -189,6 +195,10 @@ class Job(google.protobuf.message.Message):
     def deadline(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it should have ended; unset: whenever."""
 
+    @property
+    def forecast(self) -> global___Forecast:
+        """What lies ahead of it; unset once it has ended, and where the master runs nothing."""
+
     def __init__(
         self,
         *,
@@ -210,11 +220,62 @@ class Job(google.protobuf.message.Message):
         priority: builtins.int = ...,
         weight: builtins.int = ...,
         deadline: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        place: builtins.int = ...,
+        forecast: global___Forecast | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "deadline", b"deadline", "end_time", b"end_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "deadline", b"deadline", "display_name", b"display_name", "end_time", b"end_time", "experiment_name", b"experiment_name", "generation", b"generation", "job_id", b"job_id", "message", b"message", "notes", b"notes", "priority", b"priority", "project", b"project", "run_digest", b"run_digest", "seq", b"seq", "state", b"state", "steps", b"steps", "submitter", b"submitter", "warnings", b"warnings", "weight", b"weight"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "deadline", b"deadline", "end_time", b"end_time", "forecast", b"forecast"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "deadline", b"deadline", "display_name", b"display_name", "end_time", b"end_time", "experiment_name", b"experiment_name", "forecast", b"forecast", "generation", b"generation", "job_id", b"job_id", "message", b"message", "notes", b"notes", "place", b"place", "priority", b"priority", "project", b"project", "run_digest", b"run_digest", "seq", b"seq", "state", b"state", "steps", b"steps", "submitter", b"submitter", "warnings", b"warnings", "weight", b"weight"]) -> None: ...
 
 global___Job = Job
+
+@typing.final
+class Forecast(google.protobuf.message.Message):
+    """What lies ahead of a job, as far as was measured. It changes with all that comes and goes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BEGIN_MS_FIELD_NUMBER: builtins.int
+    END_MS_FIELD_NUMBER: builtins.int
+    LATEST_MS_FIELD_NUMBER: builtins.int
+    WORKERS_FIELD_NUMBER: builtins.int
+    LATE_MS_FIELD_NUMBER: builtins.int
+    MORE_WORKERS_FIELD_NUMBER: builtins.int
+    begin_ms: builtins.int
+    """When it is likely to get its first worker, in ms from now; 0: it has one; unset: nobody knows."""
+    end_ms: builtins.int
+    """When it is likely to end, in ms from now; unset: nobody knows."""
+    latest_ms: builtins.int
+    """When it ends if its last mini-batch is among the slowest (95th percentile), in ms from now."""
+    workers: builtins.float
+    """The workers that it is entitled to now."""
+    late_ms: builtins.int
+    """By how much it is likely to miss its deadline, in ms; below 0: how early it is; unset: there is none, or nobody knows."""
+    more_workers: builtins.int
+    """If it is late: with so many more workers from now on, it would not be; unset: no number would do."""
+    def __init__(
+        self,
+        *,
+        begin_ms: builtins.int | None = ...,
+        end_ms: builtins.int | None = ...,
+        latest_ms: builtins.int | None = ...,
+        workers: builtins.float = ...,
+        late_ms: builtins.int | None = ...,
+        more_workers: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_begin_ms", b"_begin_ms", "_end_ms", b"_end_ms", "_late_ms", b"_late_ms", "_latest_ms", b"_latest_ms", "_more_workers", b"_more_workers", "begin_ms", b"begin_ms", "end_ms", b"end_ms", "late_ms", b"late_ms", "latest_ms", b"latest_ms", "more_workers", b"more_workers"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_begin_ms", b"_begin_ms", "_end_ms", b"_end_ms", "_late_ms", b"_late_ms", "_latest_ms", b"_latest_ms", "_more_workers", b"_more_workers", "begin_ms", b"begin_ms", "end_ms", b"end_ms", "late_ms", b"late_ms", "latest_ms", b"latest_ms", "more_workers", b"more_workers", "workers", b"workers"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_begin_ms", b"_begin_ms"]) -> typing.Literal["begin_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_end_ms", b"_end_ms"]) -> typing.Literal["end_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_late_ms", b"_late_ms"]) -> typing.Literal["late_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_latest_ms", b"_latest_ms"]) -> typing.Literal["latest_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_more_workers", b"_more_workers"]) -> typing.Literal["more_workers"] | None: ...
+
+global___Forecast = Forecast
 
 @typing.final
 class Step(google.protobuf.message.Message):

@@ -245,6 +245,7 @@ class Node(google.protobuf.message.Message):
     CORDONED_FIELD_NUMBER: builtins.int
     CA_GOOD_UNTIL_FIELD_NUMBER: builtins.int
     PROTECTION_FIELD_NUMBER: builtins.int
+    USERS_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """Host name."""
     node_incarnation: builtins.str
@@ -287,6 +288,10 @@ class Node(google.protobuf.message.Message):
     def ca_good_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """As of the last heartbeat: when the certificates expire with which it verifies its master. Not set: it uses none."""
 
+    @property
+    def users(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeUser]:
+        """Who uses it: those with the most workers first."""
+
     def __init__(
         self,
         *,
@@ -305,8 +310,39 @@ class Node(google.protobuf.message.Message):
         cordoned: builtins.bool = ...,
         ca_good_until: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         protection: builtins.str = ...,
+        users: collections.abc.Iterable[global___NodeUser] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "register_time", b"register_time", "resources", b"resources", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "cordoned", b"cordoned", "labels", b"labels", "lease_count", b"lease_count", "message", b"message", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "protection", b"protection", "register_time", b"register_time", "resources", b"resources", "silent_ms", b"silent_ms", "state", b"state", "usage", b"usage", "windrow_version", b"windrow_version", "workers", b"workers"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "cordoned", b"cordoned", "labels", b"labels", "lease_count", b"lease_count", "message", b"message", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "protection", b"protection", "register_time", b"register_time", "resources", b"resources", "silent_ms", b"silent_ms", "state", b"state", "usage", b"usage", "users", b"users", "windrow_version", b"windrow_version", "workers", b"workers"]) -> None: ...
 
 global___Node = Node
+
+@typing.final
+class NodeUser(google.protobuf.message.Message):
+    """A step that has workers on a node."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: builtins.int
+    JOB_ID_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    WORKERS_FIELD_NUMBER: builtins.int
+    project: builtins.str
+    """Its project."""
+    job_id: builtins.str
+    """Its job; empty if the caller sees another project only."""
+    step: builtins.str
+    """Its name; empty if the caller sees another project only."""
+    workers: builtins.int
+    """Its live workers there, as the node last reported."""
+    def __init__(
+        self,
+        *,
+        project: builtins.str = ...,
+        job_id: builtins.str = ...,
+        step: builtins.str = ...,
+        workers: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "project", b"project", "step", b"step", "workers", b"workers"]) -> None: ...
+
+global___NodeUser = NodeUser

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"windrow/rpc/v1/queue_service.proto\x12\x0ewindrow.rpc.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc4\x01\n\x05Queue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x08settings\x18\x02 \x01(\x0b\x32\x1d.windrow.rpc.v1.QueueSettings\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12/\n\x0b\x63hange_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nchanged_by\x18\x05 \x01(\t\x12%\n\x03use\x18\x06 \x01(\x0b\x32\x18.windrow.rpc.v1.QueueUse\"\xf3\x01\n\rQueueSettings\x12\x13\n\x06weight\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x02 \x01(\x11\x12,\n\x07\x63luster\x18\x03 \x01(\x0b\x32\x1b.windrow.rpc.v1.QueueBounds\x12\x37\n\x05pools\x18\x04 \x03(\x0b\x32(.windrow.rpc.v1.QueueSettings.PoolsEntry\x1aI\n\nPoolsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.windrow.rpc.v1.QueueBounds:\x02\x38\x01\x42\t\n\x07_weight\":\n\x0bQueueBounds\x12\r\n\x05quota\x18\x01 \x01(\x01\x12\x12\n\x05limit\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_limit\"a\n\x08QueueUse\x12\x11\n\topen_jobs\x18\x01 \x01(\r\x12\x12\n\nfair_slots\x18\x02 \x01(\x01\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\r\n\x05ready\x18\x04 \x01(\x04\x12\x0e\n\x06leased\x18\x05 \x01(\x04\"\x13\n\x11ListQueuesRequest\"M\n\x12ListQueuesResponse\x12%\n\x06queues\x18\x01 \x03(\x0b\x32\x15.windrow.rpc.v1.Queue\x12\x10\n\x08revision\x18\x02 \x01(\x04\"\xe4\x01\n\x10SetQueuesRequest\x12<\n\x06queues\x18\x01 \x03(\x0b\x32,.windrow.rpc.v1.SetQueuesRequest.QueuesEntry\x12\x0c\n\x04only\x18\x02 \x01(\x08\x12\x15\n\x08revision\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\novercommit\x18\x04 \x01(\x08\x1aL\n\x0bQueuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.windrow.rpc.v1.QueueSettings:\x02\x38\x01\x42\x0b\n\t_revision\"L\n\x11SetQueuesResponse\x12%\n\x06queues\x18\x01 \x03(\x0b\x32\x15.windrow.rpc.v1.Queue\x12\x10\n\x08revision\x18\x02 \x01(\x04\"m\n\x0fGetUsageRequest\x12$\n\x02\x62y\x18\x01 \x03(\x0e\x32\x18.windrow.rpc.v1.UsageKey\x12\x11\n\tfirst_day\x18\x02 \x01(\r\x12\x10\n\x08last_day\x18\x03 \x01(\r\x12\x0f\n\x07project\x18\x04 \x01(\t\"8\n\x10GetUsageResponse\x12$\n\x05usage\x18\x01 \x03(\x0b\x32\x15.windrow.rpc.v1.Usage\"\xdb\x01\n\x05Usage\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\x0c\n\x04pool\x18\x04 \x01(\t\x12\x0b\n\x03\x64\x61y\x18\x05 \x01(\r\x12\x11\n\tuseful_us\x18\x06 \x01(\x04\x12\x12\n\nretried_us\x18\x07 \x01(\x04\x12\x0f\n\x07lost_us\x18\x08 \x01(\x04\x12\x14\n\x0cpreempted_us\x18\t \x01(\x04\x12\x14\n\x0c\x63\x61ncelled_us\x18\n \x01(\x04\x12\x12\n\nstarted_us\x18\x0b \x01(\x04\x12\x10\n\x08lived_us\x18\x0c \x01(\x04*\x8a\x01\n\x08UsageKey\x12\x19\n\x15USAGE_KEY_UNSPECIFIED\x10\x00\x12\x15\n\x11USAGE_KEY_PROJECT\x10\x01\x12\x12\n\x0eUSAGE_KEY_USER\x10\x02\x12\x11\n\rUSAGE_KEY_JOB\x10\x03\x12\x12\n\x0eUSAGE_KEY_POOL\x10\x04\x12\x11\n\rUSAGE_KEY_DAY\x10\x05\x32\x84\x02\n\x0cQueueService\x12S\n\nListQueues\x12!.windrow.rpc.v1.ListQueuesRequest\x1a\".windrow.rpc.v1.ListQueuesResponse\x12P\n\tSetQueues\x12 .windrow.rpc.v1.SetQueuesRequest\x1a!.windrow.rpc.v1.SetQueuesResponse\x12M\n\x08GetUsage\x12\x1f.windrow.rpc.v1.GetUsageRequest\x1a .windrow.rpc.v1.GetUsageResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"windrow/rpc/v1/queue_service.proto\x12\x0ewindrow.rpc.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc4\x01\n\x05Queue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x08settings\x18\x02 \x01(\x0b\x32\x1d.windrow.rpc.v1.QueueSettings\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12/\n\x0b\x63hange_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nchanged_by\x18\x05 \x01(\t\x12%\n\x03use\x18\x06 \x01(\x0b\x32\x18.windrow.rpc.v1.QueueUse\"\xf3\x01\n\rQueueSettings\x12\x13\n\x06weight\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x02 \x01(\x11\x12,\n\x07\x63luster\x18\x03 \x01(\x0b\x32\x1b.windrow.rpc.v1.QueueBounds\x12\x37\n\x05pools\x18\x04 \x03(\x0b\x32(.windrow.rpc.v1.QueueSettings.PoolsEntry\x1aI\n\nPoolsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.windrow.rpc.v1.QueueBounds:\x02\x38\x01\x42\t\n\x07_weight\":\n\x0bQueueBounds\x12\r\n\x05quota\x18\x01 \x01(\x01\x12\x12\n\x05limit\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_limit\"a\n\x08QueueUse\x12\x11\n\topen_jobs\x18\x01 \x01(\r\x12\x12\n\nfair_slots\x18\x02 \x01(\x01\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\r\n\x05ready\x18\x04 \x01(\x04\x12\x0e\n\x06leased\x18\x05 \x01(\x04\"\x13\n\x11ListQueuesRequest\"M\n\x12ListQueuesResponse\x12%\n\x06queues\x18\x01 \x03(\x0b\x32\x15.windrow.rpc.v1.Queue\x12\x10\n\x08revision\x18\x02 \x01(\x04\"#\n\x13\x45xplainQueueRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xfd\x02\n\x14\x45xplainQueueResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.windrow.rpc.v1.Queue\x12\x13\n\x0btotal_slots\x18\x02 \x01(\x01\x12\x12\n\nheld_slots\x18\x03 \x01(\x01\x12\x12\n\nfair_slots\x18\x04 \x01(\x01\x12\x14\n\x0cwanted_slots\x18\x05 \x01(\x01\x12\x0f\n\x07limited\x18\x06 \x01(\x08\x12\'\n\x04owed\x18\x07 \x03(\x0b\x32\x19.windrow.rpc.v1.QuotaOwed\x12,\n\x06others\x18\x08 \x03(\x0b\x32\x1c.windrow.rpc.v1.OtherProject\x12.\n\x07\x63hanges\x18\t \x03(\x0b\x32\x1d.windrow.rpc.v1.SettingChange\x12\'\n\x04\x65nds\x18\n \x03(\x0b\x32\x19.windrow.rpc.v1.EndChange\x12+\n\x07waiting\x18\x0b \x03(\x0b\x32\x1a.windrow.rpc.v1.WaitingJob\"U\n\tQuotaOwed\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\r\n\x05quota\x18\x03 \x01(\x01\x12\x0c\n\x04held\x18\x04 \x01(\x01\x12\x0c\n\x04owed\x18\x05 \x01(\x01\"G\n\x0cOtherProject\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nheld_slots\x18\x02 \x01(\x01\x12\x12\n\nfair_slots\x18\x03 \x01(\x01\"`\n\rSettingChange\x12\x0f\n\x07setting\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x12\n\x05value\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\nfair_slots\x18\x04 \x01(\x01\x42\x08\n\x06_value\"^\n\tEndChange\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\t\x12\x0e\n\x06\x65nd_ms\x18\x03 \x01(\x04\x12\x12\n\nfair_slots\x18\x04 \x01(\x01\x12\x0f\n\x07project\x18\x05 \x01(\t\"O\n\nWaitingJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05place\x18\x02 \x01(\r\x12\x15\n\x08\x62\x65gin_ms\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x0b\n\t_begin_ms\"\xe4\x01\n\x10SetQueuesRequest\x12<\n\x06queues\x18\x01 \x03(\x0b\x32,.windrow.rpc.v1.SetQueuesRequest.QueuesEntry\x12\x0c\n\x04only\x18\x02 \x01(\x08\x12\x15\n\x08revision\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\novercommit\x18\x04 \x01(\x08\x1aL\n\x0bQueuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.windrow.rpc.v1.QueueSettings:\x02\x38\x01\x42\x0b\n\t_revision\"L\n\x11SetQueuesResponse\x12%\n\x06queues\x18\x01 \x03(\x0b\x32\x15.windrow.rpc.v1.Queue\x12\x10\n\x08revision\x18\x02 \x01(\x04\"m\n\x0fGetUsageRequest\x12$\n\x02\x62y\x18\x01 \x03(\x0e\x32\x18.windrow.rpc.v1.UsageKey\x12\x11\n\tfirst_day\x18\x02 \x01(\r\x12\x10\n\x08last_day\x18\x03 \x01(\r\x12\x0f\n\x07project\x18\x04 \x01(\t\"8\n\x10GetUsageResponse\x12$\n\x05usage\x18\x01 \x03(\x0b\x32\x15.windrow.rpc.v1.Usage\"\xdb\x01\n\x05Usage\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\x0c\n\x04pool\x18\x04 \x01(\t\x12\x0b\n\x03\x64\x61y\x18\x05 \x01(\r\x12\x11\n\tuseful_us\x18\x06 \x01(\x04\x12\x12\n\nretried_us\x18\x07 \x01(\x04\x12\x0f\n\x07lost_us\x18\x08 \x01(\x04\x12\x14\n\x0cpreempted_us\x18\t \x01(\x04\x12\x14\n\x0c\x63\x61ncelled_us\x18\n \x01(\x04\x12\x12\n\nstarted_us\x18\x0b \x01(\x04\x12\x10\n\x08lived_us\x18\x0c \x01(\x04*\x8a\x01\n\x08UsageKey\x12\x19\n\x15USAGE_KEY_UNSPECIFIED\x10\x00\x12\x15\n\x11USAGE_KEY_PROJECT\x10\x01\x12\x12\n\x0eUSAGE_KEY_USER\x10\x02\x12\x11\n\rUSAGE_KEY_JOB\x10\x03\x12\x12\n\x0eUSAGE_KEY_POOL\x10\x04\x12\x11\n\rUSAGE_KEY_DAY\x10\x05\x32\xdf\x02\n\x0cQueueService\x12S\n\nListQueues\x12!.windrow.rpc.v1.ListQueuesRequest\x1a\".windrow.rpc.v1.ListQueuesResponse\x12Y\n\x0c\x45xplainQueue\x12#.windrow.rpc.v1.ExplainQueueRequest\x1a$.windrow.rpc.v1.ExplainQueueResponse\x12P\n\tSetQueues\x12 .windrow.rpc.v1.SetQueuesRequest\x1a!.windrow.rpc.v1.SetQueuesResponse\x12M\n\x08GetUsage\x12\x1f.windrow.rpc.v1.GetUsageRequest\x1a .windrow.rpc.v1.GetUsageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,8 +36,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUEUESETTINGS_POOLSENTRY']._serialized_options = b'8\001'
   _globals['_SETQUEUESREQUEST_QUEUESENTRY']._loaded_options = None
   _globals['_SETQUEUESREQUEST_QUEUESENTRY']._serialized_options = b'8\001'
-  _globals['_USAGEKEY']._serialized_start=1492
-  _globals['_USAGEKEY']._serialized_end=1630
+  _globals['_USAGEKEY']._serialized_start=2348
+  _globals['_USAGEKEY']._serialized_end=2486
   _globals['_QUEUE']._serialized_start=88
   _globals['_QUEUE']._serialized_end=284
   _globals['_QUEUESETTINGS']._serialized_start=287
@@ -52,18 +52,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTQUEUESREQUEST']._serialized_end=710
   _globals['_LISTQUEUESRESPONSE']._serialized_start=712
   _globals['_LISTQUEUESRESPONSE']._serialized_end=789
-  _globals['_SETQUEUESREQUEST']._serialized_start=792
-  _globals['_SETQUEUESREQUEST']._serialized_end=1020
-  _globals['_SETQUEUESREQUEST_QUEUESENTRY']._serialized_start=931
-  _globals['_SETQUEUESREQUEST_QUEUESENTRY']._serialized_end=1007
-  _globals['_SETQUEUESRESPONSE']._serialized_start=1022
-  _globals['_SETQUEUESRESPONSE']._serialized_end=1098
-  _globals['_GETUSAGEREQUEST']._serialized_start=1100
-  _globals['_GETUSAGEREQUEST']._serialized_end=1209
-  _globals['_GETUSAGERESPONSE']._serialized_start=1211
-  _globals['_GETUSAGERESPONSE']._serialized_end=1267
-  _globals['_USAGE']._serialized_start=1270
-  _globals['_USAGE']._serialized_end=1489
-  _globals['_QUEUESERVICE']._serialized_start=1633
-  _globals['_QUEUESERVICE']._serialized_end=1893
+  _globals['_EXPLAINQUEUEREQUEST']._serialized_start=791
+  _globals['_EXPLAINQUEUEREQUEST']._serialized_end=826
+  _globals['_EXPLAINQUEUERESPONSE']._serialized_start=829
+  _globals['_EXPLAINQUEUERESPONSE']._serialized_end=1210
+  _globals['_QUOTAOWED']._serialized_start=1212
+  _globals['_QUOTAOWED']._serialized_end=1297
+  _globals['_OTHERPROJECT']._serialized_start=1299
+  _globals['_OTHERPROJECT']._serialized_end=1370
+  _globals['_SETTINGCHANGE']._serialized_start=1372
+  _globals['_SETTINGCHANGE']._serialized_end=1468
+  _globals['_ENDCHANGE']._serialized_start=1470
+  _globals['_ENDCHANGE']._serialized_end=1564
+  _globals['_WAITINGJOB']._serialized_start=1566
+  _globals['_WAITINGJOB']._serialized_end=1645
+  _globals['_SETQUEUESREQUEST']._serialized_start=1648
+  _globals['_SETQUEUESREQUEST']._serialized_end=1876
+  _globals['_SETQUEUESREQUEST_QUEUESENTRY']._serialized_start=1787
+  _globals['_SETQUEUESREQUEST_QUEUESENTRY']._serialized_end=1863
+  _globals['_SETQUEUESRESPONSE']._serialized_start=1878
+  _globals['_SETQUEUESRESPONSE']._serialized_end=1954
+  _globals['_GETUSAGEREQUEST']._serialized_start=1956
+  _globals['_GETUSAGEREQUEST']._serialized_end=2065
+  _globals['_GETUSAGERESPONSE']._serialized_start=2067
+  _globals['_GETUSAGERESPONSE']._serialized_end=2123
+  _globals['_USAGE']._serialized_start=2126
+  _globals['_USAGE']._serialized_end=2345
+  _globals['_QUEUESERVICE']._serialized_start=2489
+  _globals['_QUEUESERVICE']._serialized_end=2840
 # @@protoc_insertion_point(module_scope)

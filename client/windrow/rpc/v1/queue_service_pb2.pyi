@@ -248,6 +248,249 @@ class ListQueuesResponse(google.protobuf.message.Message):
 global___ListQueuesResponse = ListQueuesResponse
 
 @typing.final
+class ExplainQueueRequest(google.protobuf.message.Message):
+    """Which queue."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """The project."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+
+global___ExplainQueueRequest = ExplainQueueRequest
+
+@typing.final
+class ExplainQueueResponse(google.protobuf.message.Message):
+    """Where a project stands. Numbers are slots."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: builtins.int
+    TOTAL_SLOTS_FIELD_NUMBER: builtins.int
+    HELD_SLOTS_FIELD_NUMBER: builtins.int
+    FAIR_SLOTS_FIELD_NUMBER: builtins.int
+    WANTED_SLOTS_FIELD_NUMBER: builtins.int
+    LIMITED_FIELD_NUMBER: builtins.int
+    OWED_FIELD_NUMBER: builtins.int
+    OTHERS_FIELD_NUMBER: builtins.int
+    CHANGES_FIELD_NUMBER: builtins.int
+    ENDS_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    total_slots: builtins.float
+    """Of all nodes that serve."""
+    held_slots: builtins.float
+    """What its live workers take."""
+    fair_slots: builtins.float
+    """What it is entitled to."""
+    wanted_slots: builtins.float
+    """What its steps could use now."""
+    limited: builtins.bool
+    """It has as much as its limits allow, and could use more."""
+    @property
+    def queue(self) -> global___Queue:
+        """Its queue."""
+
+    @property
+    def owed(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___QuotaOwed]:
+        """Quotas that are owed, of any project; its own first."""
+
+    @property
+    def others(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___OtherProject]:
+        """Other projects that have something, or are entitled to something; those furthest above their share first."""
+
+    @property
+    def changes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SettingChange]:
+        """Settings of its queue by which it would be entitled to more."""
+
+    @property
+    def ends(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___EndChange]:
+        """The next ends of other projects' steps by which it is entitled to more."""
+
+    @property
+    def waiting(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WaitingJob]:
+        """Its jobs that wait for their first worker, the next one first."""
+
+    def __init__(
+        self,
+        *,
+        queue: global___Queue | None = ...,
+        total_slots: builtins.float = ...,
+        held_slots: builtins.float = ...,
+        fair_slots: builtins.float = ...,
+        wanted_slots: builtins.float = ...,
+        limited: builtins.bool = ...,
+        owed: collections.abc.Iterable[global___QuotaOwed] | None = ...,
+        others: collections.abc.Iterable[global___OtherProject] | None = ...,
+        changes: collections.abc.Iterable[global___SettingChange] | None = ...,
+        ends: collections.abc.Iterable[global___EndChange] | None = ...,
+        waiting: collections.abc.Iterable[global___WaitingJob] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["queue", b"queue"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["changes", b"changes", "ends", b"ends", "fair_slots", b"fair_slots", "held_slots", b"held_slots", "limited", b"limited", "others", b"others", "owed", b"owed", "queue", b"queue", "total_slots", b"total_slots", "waiting", b"waiting", "wanted_slots", b"wanted_slots"]) -> None: ...
+
+global___ExplainQueueResponse = ExplainQueueResponse
+
+@typing.final
+class QuotaOwed(google.protobuf.message.Message):
+    """What a project is guaranteed on some nodes, could use, and does not have yet."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
+    QUOTA_FIELD_NUMBER: builtins.int
+    HELD_FIELD_NUMBER: builtins.int
+    OWED_FIELD_NUMBER: builtins.int
+    project: builtins.str
+    """The project."""
+    pool: builtins.str
+    """The nodes of this pool; empty: all nodes."""
+    quota: builtins.float
+    """What is guaranteed."""
+    held: builtins.float
+    """What it has there."""
+    owed: builtins.float
+    """What it lacks."""
+    def __init__(
+        self,
+        *,
+        project: builtins.str = ...,
+        pool: builtins.str = ...,
+        quota: builtins.float = ...,
+        held: builtins.float = ...,
+        owed: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["held", b"held", "owed", b"owed", "pool", b"pool", "project", b"project", "quota", b"quota"]) -> None: ...
+
+global___QuotaOwed = QuotaOwed
+
+@typing.final
+class OtherProject(google.protobuf.message.Message):
+    """Another project."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: builtins.int
+    HELD_SLOTS_FIELD_NUMBER: builtins.int
+    FAIR_SLOTS_FIELD_NUMBER: builtins.int
+    project: builtins.str
+    """Its name."""
+    held_slots: builtins.float
+    """What its live workers take."""
+    fair_slots: builtins.float
+    """What it is entitled to."""
+    def __init__(
+        self,
+        *,
+        project: builtins.str = ...,
+        held_slots: builtins.float = ...,
+        fair_slots: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fair_slots", b"fair_slots", "held_slots", b"held_slots", "project", b"project"]) -> None: ...
+
+global___OtherProject = OtherProject
+
+@typing.final
+class SettingChange(google.protobuf.message.Message):
+    """A setting, and what it would change."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SETTING_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    FAIR_SLOTS_FIELD_NUMBER: builtins.int
+    setting: builtins.str
+    """`limit`, `quota`, `weight` or `priority`."""
+    pool: builtins.str
+    """The pool whose bounds it belongs to; empty: of all nodes."""
+    value: builtins.float
+    """What it would be; unset: none, for a limit."""
+    fair_slots: builtins.float
+    """What the project would then be entitled to."""
+    def __init__(
+        self,
+        *,
+        setting: builtins.str = ...,
+        pool: builtins.str = ...,
+        value: builtins.float | None = ...,
+        fair_slots: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_value", b"_value", "value", b"value"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_value", b"_value", "fair_slots", b"fair_slots", "pool", b"pool", "setting", b"setting", "value", b"value"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_value", b"_value"]) -> typing.Literal["value"] | None: ...
+
+global___SettingChange = SettingChange
+
+@typing.final
+class EndChange(google.protobuf.message.Message):
+    """The end of a step, and what it changes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    END_MS_FIELD_NUMBER: builtins.int
+    FAIR_SLOTS_FIELD_NUMBER: builtins.int
+    PROJECT_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Its job; empty if the caller sees another project only."""
+    step: builtins.str
+    """Its name; empty if the caller sees another project only."""
+    end_ms: builtins.int
+    """When it is likely to end, in ms from now."""
+    fair_slots: builtins.float
+    """What the project is then entitled to."""
+    project: builtins.str
+    """The project of the job."""
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        step: builtins.str = ...,
+        end_ms: builtins.int = ...,
+        fair_slots: builtins.float = ...,
+        project: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end_ms", b"end_ms", "fair_slots", b"fair_slots", "job_id", b"job_id", "project", b"project", "step", b"step"]) -> None: ...
+
+global___EndChange = EndChange
+
+@typing.final
+class WaitingJob(google.protobuf.message.Message):
+    """A job that waits for its first worker."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
+    BEGIN_MS_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Its name."""
+    place: builtins.int
+    """Its place in the line of all projects' jobs, from 1 on."""
+    begin_ms: builtins.int
+    """When it is likely to get a worker, in ms from now; unset: nobody knows."""
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        place: builtins.int = ...,
+        begin_ms: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_begin_ms", b"_begin_ms", "begin_ms", b"begin_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_begin_ms", b"_begin_ms", "begin_ms", b"begin_ms", "job_id", b"job_id", "place", b"place"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_begin_ms", b"_begin_ms"]) -> typing.Literal["begin_ms"] | None: ...
+
+global___WaitingJob = WaitingJob
+
+@typing.final
 class SetQueuesRequest(google.protobuf.message.Message):
     """A change of queues."""
 

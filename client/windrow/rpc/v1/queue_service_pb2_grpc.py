@@ -40,6 +40,11 @@ class QueueServiceStub(object):
                 request_serializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.ListQueuesRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.ListQueuesResponse.FromString,
                 _registered_method=True)
+        self.ExplainQueue = channel.unary_unary(
+                '/windrow.rpc.v1.QueueService/ExplainQueue',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.ExplainQueueRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.ExplainQueueResponse.FromString,
+                _registered_method=True)
         self.SetQueues = channel.unary_unary(
                 '/windrow.rpc.v1.QueueService/SetQueues',
                 request_serializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.SetQueuesRequest.SerializeToString,
@@ -58,6 +63,14 @@ class QueueServiceServicer(object):
 
     def ListQueues(self, request, context):
         """The queues with settings, and those with open jobs, by name; with a token for one project, only its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainQueue(self, request, context):
+        """Why a project has what it has, in numbers, and what would change that. With a token for one project, only of that:
+        PERMISSION_DENIED, reason PROJECT_MISSING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,6 +100,11 @@ def add_QueueServiceServicer_to_server(servicer, server):
                     servicer.ListQueues,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.ListQueuesRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.ListQueuesResponse.SerializeToString,
+            ),
+            'ExplainQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainQueue,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.ExplainQueueRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.ExplainQueueResponse.SerializeToString,
             ),
             'SetQueues': grpc.unary_unary_rpc_method_handler(
                     servicer.SetQueues,
@@ -127,6 +145,33 @@ class QueueService(object):
             '/windrow.rpc.v1.QueueService/ListQueues',
             windrow_dot_rpc_dot_v1_dot_queue__service__pb2.ListQueuesRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_queue__service__pb2.ListQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.QueueService/ExplainQueue',
+            windrow_dot_rpc_dot_v1_dot_queue__service__pb2.ExplainQueueRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_queue__service__pb2.ExplainQueueResponse.FromString,
             options,
             channel_credentials,
             insecure,

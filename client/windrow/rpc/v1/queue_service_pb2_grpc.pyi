@@ -27,6 +27,14 @@ class QueueServiceStub:
     ]
     """The queues with settings, and those with open jobs, by name; with a token for one project, only its own."""
 
+    ExplainQueue: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.queue_service_pb2.ExplainQueueRequest,
+        windrow.rpc.v1.queue_service_pb2.ExplainQueueResponse,
+    ]
+    """Why a project has what it has, in numbers, and what would change that. With a token for one project, only of that:
+    PERMISSION_DENIED, reason PROJECT_MISSING.
+    """
+
     SetQueues: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.queue_service_pb2.SetQueuesRequest,
         windrow.rpc.v1.queue_service_pb2.SetQueuesResponse,
@@ -52,6 +60,14 @@ class QueueServiceAsyncStub:
         windrow.rpc.v1.queue_service_pb2.ListQueuesResponse,
     ]
     """The queues with settings, and those with open jobs, by name; with a token for one project, only its own."""
+
+    ExplainQueue: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.queue_service_pb2.ExplainQueueRequest,
+        windrow.rpc.v1.queue_service_pb2.ExplainQueueResponse,
+    ]
+    """Why a project has what it has, in numbers, and what would change that. With a token for one project, only of that:
+    PERMISSION_DENIED, reason PROJECT_MISSING.
+    """
 
     SetQueues: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.queue_service_pb2.SetQueuesRequest,
@@ -80,6 +96,16 @@ class QueueServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.queue_service_pb2.ListQueuesResponse, collections.abc.Awaitable[windrow.rpc.v1.queue_service_pb2.ListQueuesResponse]]:
         """The queues with settings, and those with open jobs, by name; with a token for one project, only its own."""
+
+    @abc.abstractmethod
+    def ExplainQueue(
+        self,
+        request: windrow.rpc.v1.queue_service_pb2.ExplainQueueRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.queue_service_pb2.ExplainQueueResponse, collections.abc.Awaitable[windrow.rpc.v1.queue_service_pb2.ExplainQueueResponse]]:
+        """Why a project has what it has, in numbers, and what would change that. With a token for one project, only of that:
+        PERMISSION_DENIED, reason PROJECT_MISSING.
+        """
 
     @abc.abstractmethod
     def SetQueues(

@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, zip_longest
+from typing import NamedTuple
 
 from windrow_master.core.ids import StepId
 from windrow_master.core.sharing.filling import Share, fill
@@ -83,26 +85,62 @@ class Entitlements:
 
 def entitle(claims: Sequence[Claim], owners: Mapping[str, Owner], owed: Owed) -> Entitlements:
     """Divide one capacity among claims. Claims of a project that `owners` does not have are ignored."""
+    fair = fair_shares(claims, owners)
+    divisions = _divide(fair, owners, owed)
+    used = [0.0] * (len(claims[0].need) if claims else 0)
+    for one in divisions:
+        used = [at + more for at, more in zip(used, one.used, strict=True)]
+    _give_rest(divisions, used)
+    workers = {step_id: count for one in divisions for step_id, count in one.workers.items() if count}
+    return Entitlements(fair.projects, fair.steps, workers)
+
+
+class FairShares(NamedTuple):
+    """Fair shares, before they become whole workers. `projects`, `steps`: dominant shares; `claims`: by project;
+    `budgets`: what a project may use of each resource.
+    """
+
+    projects: dict[str, float]
+    steps: dict[StepId, float]
+    claims: dict[str, list[Claim]]
+    budgets: dict[str, list[float]]
+
+
+def fair_shares(claims: Iterable[Claim], owners: Mapping[str, Owner]) -> FairShares:
+    """Fill one capacity in like water: for projects, and in each for its steps."""
     by_project: dict[str, list[Claim]] = {}
     for claim in claims:
         if claim.project in owners and 0 < claim.cost <= 1 + _ROUNDING:
             by_project.setdefault(claim.project, []).append(claim)
     names = list(by_project)
     shares = [_share_of(owners[name], by_project[name]) for name in names]
-    all_of_it = (1.0,) * len(claims[0].need) if claims else ()
-    fair = dict(zip(names, fill(shares, all_of_it), strict=True))
-    fair_steps: dict[StepId, float] = {}
-    divisions: dict[str, _Division] = {}
-    used = [0.0] * len(all_of_it)
+    fair = dict(zip(names, fill(shares, (1.0,) * len(shares[0].profile) if shares else ()), strict=True))
+    steps: dict[StepId, float] = {}
+    budgets: dict[str, list[float]] = {}
     for name, share in zip(names, shares, strict=True):
-        mine, budget = by_project[name], [fair[name] * at for at in share.profile]
+        mine = by_project[name]
+        budgets[name] = budget = [fair[name] * at for at in share.profile]
         for claim, at in zip(mine, fill([_share_in(claim) for claim in mine], budget), strict=True):
-            fair_steps[claim.step_id] = at
-        divisions[name] = division = _Division(owners[name], budget, mine, fair_steps, owed)
-        used = [at + more for at, more in zip(used, division.used, strict=True)]
-    _give_rest(sorted(divisions.values(), key=lambda one: one.urgency(owed)), used)
-    workers = {step_id: count for one in divisions.values() for step_id, count in one.workers.items() if count}
-    return Entitlements(fair, fair_steps, workers)
+            steps[claim.step_id] = at
+    return FairShares(fair, steps, by_project, budgets)
+
+
+def in_line(claims: Sequence[Claim], owners: Mapping[str, Owner], owed: Owed) -> list[StepId]:
+    """The steps that could use another worker, in the order in which they get the next ones, as slots come free."""
+    divisions = _divide(fair_shares(claims, owners), owners, owed)
+    found: list[StepId] = []
+    for _, tier in groupby(divisions, key=lambda one: one.urgency(owed)[0]):
+        lines = [one.waiting for one in tier]
+        found += [claim.step_id for row in zip_longest(*lines) for claim in row if claim is not None]
+    return found
+
+
+def _divide(fair: FairShares, owners: Mapping[str, Owner], owed: Owed) -> list[_Division]:
+    """Whole workers of the fair shares, the project first that gets the next one that is left."""
+    divisions = [
+        _Division(owners[name], fair.budgets[name], mine, fair.steps, owed) for name, mine in fair.claims.items()
+    ]
+    return sorted(divisions, key=lambda one: one.urgency(owed))
 
 
 def advance(owed: Owed, claims: Iterable[Claim], given: Entitlements, passed_s: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 _SMALLEST = 4
 
@@ -23,6 +24,20 @@ def bounds_of(number: int) -> tuple[int, int]:
     width = 1 << bits - 3
     first = (4 + quarter) * width
     return first, first + width
+
+
+def quantile_of(bins: Mapping[int, int], share: float) -> int:
+    """The number that about this share of those counted do not exceed, within the width of a bin; 0 if there are none.
+    `bins`: how many numbers are in each bin.
+    """
+    wanted = share * sum(bins.values())
+    below = 0
+    for number, count in sorted(bins.items()):
+        if below + count >= wanted:
+            first, behind = bounds_of(number)
+            return round(first + (wanted - below) / count * (behind - first))
+        below += count
+    return 0
 
 
 class Distribution:
@@ -54,15 +69,7 @@ class Distribution:
 
     def quantile(self, share: float) -> int:
         """The number that about this share of them do not exceed, within the width of a bin; 0 if there are none."""
-        wanted = share * self.count
-        below = 0
-        for number, count in sorted(self.bins.items()):
-            if below + count >= wanted:
-                first, behind = bounds_of(number)
-                inside = (wanted - below) / count
-                return min(self.largest, round(first + inside * (behind - first)))
-            below += count
-        return self.largest
+        return min(self.largest, quantile_of(self.bins, share))
 
     def document(self) -> dict[str, object]:
         """Return the distribution as JSON; `bins` are [first, end, count]."""
