@@ -19,7 +19,6 @@ from client_workspace import DEADLINE_S, Workspace, kill, served_master, wait_un
 from rich.console import Console
 from windrow.cli.top.frame import VIEWS, frame
 from windrow.cli.top.moment import Moment, Watcher
-from windrow.sdk.forecast import Forecast
 from windrow.sdk.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
 from windrow.sdk.node import Node, Worker
 from windrow_command import WINDROW
@@ -34,7 +33,7 @@ def job(name: str, state: JobState = JobState.RUNNING, done: int = 50, steps: in
              mini_batches=MiniBatchCounts(total=100, succeeded=done), items=ItemCounts(total=200, ok=2 * done))
         for at in range(steps)
     )  # fmt: skip
-    return Job(name, name, state, steps=made, create_time=begun, forecast=Forecast(0.0, 300.0))
+    return Job(name, name, state, steps=made, create_time=begun)
 
 
 def node(name: str, *workers: Worker) -> Node:

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 import windrow
-from windrow.common.quantities import counted
+from windrow.common.quantities import counted, roughly
 from windrow.job_page import distributions, tables, timeline
 from windrow.job_page.drawing import LEFT, PLOT, WIDTH, line, rect, share, size, span, svg, text, time_axis
 from windrow.job_page.metrics import ShownMetric, ShownTag, metrics_table, tags_table
@@ -77,12 +77,23 @@ def _header(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     named = f"<code>{escape(job['job_id'])}</code> &middot; " if name != job["job_id"] else ""
     experiment = f" &middot; {escape(job['experiment_name'])}" if job["experiment_name"] else ""
     by = f" by {escape(job['submitter'])} for {escape(job['project'])}" if job.get("submitter") else ""
+    ahead = _ahead(job)
     message = f'<p class="message">{escape(job["message"])}</p>' if job["message"] else ""
     return (
         f'<header><div class="title"><h1>{escape(name)}</h1><span class="state {kind}">{_in_words(job["state"])}</span>'
         '<button type="button" id="theme" title="Light or dark" aria-label="Light or dark">&#9681;</button></div>'
-        f'<p class="quiet">{named}submitted {begun}{by}{experiment}</p>{message}{_key_figures(job, steps)}</header>'
+        f'<p class="quiet">{named}submitted {begun}{by}{experiment}{ahead}</p>'
+        f"{message}{_key_figures(job, steps)}</header>"
     )
+
+
+def _ahead(job: dict[str, Any]) -> str:
+    """When it is likely to end, or else to start; empty if nobody knew."""
+    found = job.get("forecast") or {}
+    for name, what in (("end_s", "end"), ("begin_s", "start")):
+        if found.get(name):
+            return f" &middot; likely to {what} in about {roughly(found[name])}"
+    return ""
 
 
 def _verdict(report: dict[str, Any]) -> str:

@@ -40,9 +40,11 @@ class Figures:
         return self._rate(2)
 
     def remaining_s(self, job: Job) -> float | None:
-        """Seconds until all planned mini-batches have an outcome; None while the totals are not known or nothing
-        advances.
+        """Seconds until all planned mini-batches have an outcome, by the master's forecast; where it makes none, since
+        it runs this job alone, by the rate. None while the totals are not known or nothing advances.
         """
+        if job.forecast is not None:
+            return job.forecast.end_s
         rate, work = self.mini_batches_per_s(), job.parallel
         if not rate or not all(
             step.planned or step.state in ("completed", "failed", "cancelled", "skipped") for step in work.steps

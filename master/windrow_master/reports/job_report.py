@@ -35,8 +35,11 @@ def job_report(
     steps: Sequence[StepRow],
     now_s: float,
     running: Mapping[StepId, Sequence[RunningAttempt]],
+    forecast: Mapping[str, float | None] | None = None,
 ) -> bytes:
-    """The document as of `now_s` (seconds since 1970). `running`: what is at work, by step. Raises StateError."""
+    """The document as of `now_s` (seconds since 1970). `running`: what is at work, by step. `forecast`: what lies ahead
+    of a job that has not ended (`core.forecasts.JobForecast`). Raises StateError.
+    """
     document = json.loads(job.document)
     job_file = document.get("job_file", "")
     rows_max = max(8, min(ROWS_MAX, ROWS_IN_ALL // max(1, len(steps))))
@@ -55,6 +58,7 @@ def job_report(
             "end_s": job.end_time,
             "now_s": now_s,
             "at_work_s": _at_work_s(reader, job, now_s),
+            "forecast": None if forecast is None else dict(forecast),
         },
         "steps": [
             {"is_command": _is_command(document, step), "settings": _settings(document, step)}

@@ -27,10 +27,14 @@ class ForecastViews:
         self._standby = standby
         self._last: tuple[float, Forecast | None] = (0.0, None)
 
+    def of(self, job_key: JobKey) -> JobForecast | None:
+        """What lies ahead of a job; None if it has ended."""
+        ahead = self._now()
+        return None if ahead is None else ahead.jobs.get(job_key)
+
     def put(self, message: job_pb2.Job, job_key: JobKey) -> job_pb2.Job:
         """Add to the message of a job what lies ahead of it; nothing if it has ended."""
-        ahead = self._now()
-        if ahead is not None and (found := ahead.jobs.get(job_key)) is not None:
+        if (found := self.of(job_key)) is not None:
             message.place = found.place
             message.forecast.CopyFrom(_message(found))
         return message

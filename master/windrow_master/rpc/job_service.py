@@ -169,6 +169,9 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
                 took_s = time.monotonic() - begun_s
                 if message is not None:
                     seq = job.seq
+                    if not self._embedded:
+                        # A private master has one job: whoever watches it sees its pace.
+                        self._ahead.put(message, job.job_key)
                     yield pb.WatchJobResponse(job=message)
                 if job.state in ENDED_JOBS:
                     return

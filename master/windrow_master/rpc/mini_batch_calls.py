@@ -26,6 +26,7 @@ from windrow_master.reports.failed_items import named_items
 from windrow_master.reports.job_figures import RunningAttempt
 from windrow_master.reports.worker_logs import logs_of_worker
 from windrow_master.roots import Roots
+from windrow_master.rpc.forecast_views import ForecastViews
 from windrow_master.rpc.mini_batch_pages import Wanted, by_index, newest
 from windrow_master.rpc.mini_batch_views import (
     ENDED_BY_ITSELF,
@@ -61,6 +62,7 @@ class MiniBatchCalls:
     _files: StateFiles
     _datastores: Mapping[str, str | Path]
     _embedded: bool
+    _ahead: ForecastViews
 
     async def ListMiniBatches(self, request: pb.ListMiniBatchesRequest, context: Context) -> pb.ListMiniBatchesResponse:
         """Return a page of the mini-batches of a job."""
@@ -135,7 +137,9 @@ class MiniBatchCalls:
 
         job, steps = await self._job(request.job_id, context)
         running = {step.step_id: self._at_work(step.step_id) for step in steps}
-        document = await in_thread(job_report, self._jobs.reader, job, steps, time.time(), running)
+        ahead = self._ahead.of(job.job_key)
+        forecast = None if ahead is None else ahead._asdict()
+        document = await in_thread(job_report, self._jobs.reader, job, steps, time.time(), running, forecast)
         return pb.GetJobReportResponse(document=document)
 
     # Looking up.

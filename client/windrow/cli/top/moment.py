@@ -69,9 +69,7 @@ class Watcher:
                     if running_s := age_s(job, wall_now):
                         pace.begin(running_s, now_s)
                 pace.add(job, now_s)
-                figures[job.job_id] = JobFigures(
-                    age, pace.items_per_s(), None if job.forecast is None else job.forecast.end_s
-                )
+                figures[job.job_id] = JobFigures(age, pace.items_per_s(), pace.remaining_s(job))
         steps = {step.step_id: (job.job_id, step.name) for job in shown for step in job.steps}
         workers = [
             Served(node, worker, *steps.get(worker.step_id, ("", "")))
