@@ -88,6 +88,19 @@ def test_failures_take_time_as_well() -> None:
     assert before is not None and after == pytest.approx(2 * before, rel=0.1)
 
 
+def test_what_succeeded_before_a_retry_is_not_measured() -> None:
+    driver = driver_with(slots=1)
+    number = submit(driver, 20)
+    measure(driver, number, 10, 10, 10)
+    driver.cancel(f"j{number}")
+    driver.tick_alive(120, "n1")
+    driver.retry()
+    assert (driver.step(number).counters.succeeded, driver.step(number).counters.measured) == (3, 0)
+    assert of(driver, number).end_s is None
+    measure(driver, number, 10, 10, 10)
+    assert of(driver, number).end_s == pytest.approx(14 * 10, rel=0.1)
+
+
 def test_an_input_that_is_still_divided_has_no_end_yet() -> None:
     driver = driver_with()
     number = submit(driver, 20, done=False)

@@ -203,8 +203,8 @@ class Counters:
 
     @property
     def measured(self) -> int:
-        """The attempts whose durations are known."""
-        return self.succeeded - self.taken_over
+        """The attempts whose durations are known: not those before a retry of the job, whose results are kept."""
+        return sum(self.durations.values())
 
     def mean_s(self) -> float:
         """How long an attempt that succeeded takes, in seconds; 0.0 before the first."""

@@ -99,7 +99,7 @@ def _late_at_s(step: Step, lease: Lease) -> float:
         return math.inf
     expected_s = counters.mean_s()
     items = step.mini_batches.item_counts[lease.mini_batch]
-    mean_items = (counters.items_ok - counters.items_taken_over) / measured
+    mean_items = (counters.items_ok - counters.items_taken_over) / max(1, counters.succeeded - counters.taken_over)
     if items > mean_items > 0:
         expected_s *= items / mean_items
     return lease.granted_s + max(LATE_AFTER_S, LATE_FACTOR * expected_s)
