@@ -74,7 +74,8 @@ class Agent:
             devices = devices[: config.gpu_count] if devices else tuple(map(str, range(config.gpu_count)))
         self.outbox = Outbox(folder, memory_max=config.memory_rows_bytes_max, held_max=config.held_rows_bytes_max)
         self.outgoing = OutgoingQueue(self.outbox)
-        node = NodeFacts(config.node_id, identity.node_incarnation, slots, boot_path(), open_files)
+        memory = config.memory_bytes or resources.memory_bytes()
+        node = NodeFacts(config.node_id, identity.node_incarnation, slots, boot_path(), open_files, memory)
         self.workforce = Workforce(config, node, GpuIndices(devices), os.environ)
         self.code = CodeCache(folder / "code", self._download)
         self.uploads = RowUploads(self._link, self.outgoing.complete)
@@ -92,7 +93,7 @@ class Agent:
         self.session = Session(
             config,
             identity,
-            resources.offered(slots, len(devices)),
+            resources.offered(slots, len(devices), memory),
             self.controller,
             self.outgoing,
             self._admitted,

@@ -70,6 +70,7 @@ class AgentConfig:
     - `node_id`: name of this node, the host's name by default.
     - `slots`: worker processes at a time; by default one for each processor that the agent may use.
     - `gpu_count`: GPUs for workers; by default all that the driver shows.
+    - `memory_bytes`: memory for workers whose steps say how much they need; by default all that the agent may use.
     - `python`: interpreter for user scripts; by default the active virtual or conda environment's, else our own.
     - `environments`: `build` the environments that steps ask for, or run all scripts in the node's `own` Python, as
       when `python` is set.
@@ -110,6 +111,7 @@ class AgentConfig:
     labels: dict[str, str] = field(default_factory=dict)
     slots: int | None = None
     gpu_count: int | None = None
+    memory_bytes: int | None = None
     python: str | None = None
     environments: str = "build"
     environments_folder: Path | None = None
@@ -162,7 +164,7 @@ class AgentConfig:
                 _typed(name, values[name], str)
         bounds = ("memory_rows_bytes_max", "held_rows_bytes_max", "fetched_bytes_max")
         worker_bounds = ("worker_processes_max", "worker_memory_bytes_max")
-        for name in ("slots", "gpu_count", "node_rank", *bounds, *worker_bounds):
+        for name in ("slots", "gpu_count", "memory_bytes", "node_rank", *bounds, *worker_bounds):
             if name in values and _typed(name, values[name], int) < 0:
                 raise BadConfig(f"{name} is {values[name]}; it cannot be negative")
         for name in ("served", "insecure"):

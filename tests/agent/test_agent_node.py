@@ -131,12 +131,36 @@ def test_gpus_as_documented() -> None:
     (docs/reference/azure-ml/parallel-job.md#gpus).
     """
     gpus = GpuIndices(["GPU-a", "GPU-b"])
-    first, second, third = gpus.take(), gpus.take(), gpus.take()
-    assert [gpus.device(i) for i in (first, second, third)] == ["GPU-a", "GPU-b", None]
-    gpus.give_back(third)
-    gpus.give_back(first)
-    assert gpus.take() == 0
-    assert gpus.take() is None
+    assert [gpus.device(gpus.take(key) or ()) for key in (1, 2, 3)] == ["GPU-a", "GPU-b", None]
+    gpus.give_back(3)
+    gpus.give_back(1)
+    assert gpus.take(4) == (0,)
+    assert gpus.take(5) == ()
+
+
+def test_a_worker_that_needs_gpus_has_them_alone_or_shares_one_with_its_like() -> None:
+    gpus = GpuIndices(["a", "b", "c", "d"])
+    assert gpus.take(1) == (0,)
+    assert gpus.take(2, 2) == (1, 2), "those that nobody has first"
+    assert gpus.device((1, 2)) == "b,c"
+    assert gpus.take(3, 0.5) == (3,) and gpus.take(4, 0.4) == (3,)
+    assert gpus.take(5) == (), "what others need is not given to those that say nothing"
+    assert gpus.has_room(1) and not gpus.has_room(2)
+    assert gpus.take(6, 1) == (0,), "a worker that has said nothing keeps no device from one that has"
+    assert gpus.take(7, 1) is None and gpus.take(7, 0.2) is None
+    gpus.give_back(3)
+    assert gpus.take(7, 0.6) == (3,)
+
+
+def test_parts_on_different_gpus_are_told_so_that_they_can_be_moved_together() -> None:
+    gpus = GpuIndices(["a", "b"])
+    for key in (1, 2, 3, 4):
+        gpus.take(key, 0.5)
+    gpus.give_back(1)
+    gpus.give_back(3)
+    assert gpus.free == [0.5, 0.5] and not gpus.has_room(1)
+    assert gpus.sharing() == [[2], [4]]
+    assert gpus.without([2]) == [1.0, 0.5]
 
 
 def test_gpus_are_those_the_agent_may_use(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from windrow_agent.leases.pace import (
     shares,
     worth_reporting,
 )
+from windrow_agent.node.capacity import Capacity, Need
 from windrow_agent.supervision.allotment import Demand, allot
 
 
@@ -98,7 +99,22 @@ def demand(step: int, *, priority: int = 0, weight: int = 1, most: int = 8, expl
     ],
 )
 def test_slots_go_by_priority_then_weight(slots: int, demands: list[Demand], expected: dict[int, int]) -> None:
-    assert allot(slots, demands) == expected
+    assert allot(Capacity(slots), demands) == expected
+
+
+@pytest.mark.parametrize(
+    ("demands", "expected"),
+    [
+        ([Demand(1, 0, 1, 8, need=Need(4.0))], {1: 2}),
+        ([Demand(1, 0, 1, 99, need=Need(0.25))], {1: 32}),
+        ([Demand(1, 0, 1, 8), Demand(2, 0, 1, 8, need=Need(6.0))], {1: 2, 2: 1}),
+        ([Demand(1, 0, 1, 8, need=Need(None, 30)), Demand(2, 0, 1, 8)], {1: 3, 2: 5}),
+        ([Demand(1, 0, 1, 8, need=Need(None, 0, 1)), Demand(2, 0, 1, 8, need=Need(None, 0, 0.5))], {1: 1, 2: 2}),
+        ([Demand(1, 0, 1, 8, need=Need(None, 0, 3))], {1: 0}),
+    ],
+)
+def test_a_node_alone_gives_no_more_than_it_has(demands: list[Demand], expected: dict[int, int]) -> None:
+    assert allot(Capacity(8, 100, 2), demands) == expected
 
 
 @given(
@@ -110,7 +126,7 @@ def test_slots_go_by_priority_then_weight(slots: int, demands: list[Demand], exp
     ),
 )
 def test_no_slot_is_wasted_and_none_is_invented(slots: int, demands: list[Demand]) -> None:
-    result = allot(slots, demands)
+    result = allot(Capacity(slots), demands)
     assert sum(result.values()) == min(slots, sum(d.workers_max for d in demands))
     for d in demands:
         assert result[d.step_id] <= d.workers_max

@@ -217,9 +217,10 @@ class CoreDriver:
         memory_bytes: int = 0,
         has: tuple[int, ...] = (),
         slots: int = 2,
+        gpus: int = 0,
     ) -> Any:
         """Register a node; return the reply. `has`: the steps that it has, whose identity it brings."""
-        offers = {"slots": slots} | ({"memoryBytes": str(memory_bytes)} if memory_bytes else {})
+        offers = {"slots": slots, "gpuCount": gpus} | ({"memoryBytes": str(memory_bytes)} if memory_bytes else {})
         resources = json.dumps(offers).encode()
         labels = json.dumps({"pool": pool} if pool else {}).encode()
         state = self.core.state

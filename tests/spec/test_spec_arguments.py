@@ -436,3 +436,27 @@ def test_a_document_with_a_damaged_pace_is_refused(workspace: Workspace) -> None
     document["steps"][0] = {**document["steps"][0], "rate_limit": None, "retry_delay_s": 61}
     with pytest.raises(DocumentError, match="retry_delay_s: is 61"):
         EffectiveJob.from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needs"),
+    [
+        ("--cpus_per_worker 2 --memory_per_worker 4gb --gpus_per_worker 2", (2.0, 4 << 30, 2)),
+        ("--cpus_per_worker=0.25 --gpus_per_worker=0.5", (0.25, 0, 0.5)),
+        ("--gpus_per_worker 1.0", (None, 0, 1)),
+    ],
+)
+def test_what_a_worker_needs_is_no_argument_of_the_script(
+    workspace: Workspace, arguments: str, needs: tuple[float | None, int, float]
+) -> None:
+    (step,) = load(workspace, arguments).job.steps
+    assert (step.cpus_per_worker, step.memory_per_worker, step.gpus_per_worker) == needs
+    (again,) = EffectiveJob.from_json(load(workspace, arguments).job.to_json()).steps
+    assert again == step
+
+
+@pytest.mark.parametrize(
+    "argument", ["--gpus_per_worker 1.5", "--gpus_per_worker -1", "--cpus_per_worker 0", "--memory_per_worker 4GiB"]
+)
+def test_a_need_that_no_node_could_mean_is_an_error(workspace: Workspace, argument: str) -> None:
+    assert argument.split()[0] in str(problem_of(workspace, argument))

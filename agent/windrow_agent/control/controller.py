@@ -474,9 +474,14 @@ class Controller:
             if not step.target and not step.live and self._workforce.is_shared_out(monotonic_ns()):
                 # Another node runs them.
                 self._distributor.release_queued(step.step_id)
-        for step in sorted(self.steps.values(), key=lambda step: -step.spec.priority):
+        for worker in self._workforce.in_the_way(self.steps):
+            self._distributor.take_back(worker)
+            worker.yields_since_ns = monotonic_ns()
+            worker.ask_to_stop()
+        # Large needs first: small ones find room in what these leave.
+        for step in sorted(self.steps.values(), key=lambda step: (-step.spec.priority, -step.spec.gpus_per_worker)):
             if step.state is StepState.SERVING:
-                while len(step.live) < step.target and step.may_start and self._workforce.room(self.steps) > 0:
+                while len(step.live) < step.target and step.may_start and self._workforce.may_start(step, self.steps):
                     if not self._supervisor.start(step):
                         break
         self.status.send_capacities()
@@ -492,7 +497,8 @@ class Controller:
             for step in self.steps.values()
             if step.state is StepState.SERVING and step.may_start
         )
-        lacking -= max(0, self._workforce.room(self.steps))
+        if not any(step.has_needs for step in self.steps.values()):
+            lacking -= max(0, self._workforce.room(self.steps))
         for worker in self._workforce.yielding(now_ns):
             if lacking <= 0:
                 return

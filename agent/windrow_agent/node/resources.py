@@ -67,9 +67,9 @@ def _read(path: Path) -> str:
         return ""
 
 
-def offered(slots: int, gpu_count: int) -> node.NodeResources:
+def offered(slots: int, gpu_count: int, memory: int) -> node.NodeResources:
     """What this node offers, for its registration."""
-    return node.NodeResources(cpu_count=cpu_count(), memory_bytes=memory_bytes(), gpu_count=gpu_count, slots=slots)
+    return node.NodeResources(cpu_count=cpu_count(), memory_bytes=memory, gpu_count=gpu_count, slots=slots)
 
 
 class UsageMeter:

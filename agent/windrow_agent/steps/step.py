@@ -33,12 +33,14 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windrow.common.device_packing import ROUNDING
 from windrow.common.removal import discard_tree
 from windrow.rpc.log_paths import WORKER_LOGS, place_of
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.leases.pace import Pace
+from windrow_agent.node.capacity import NOTHING, Need
 from windrow_agent.steps.code_cache import CodeSums
 from windrow_agent.steps.lineages import Lineage
 from windrow_agent.steps.reader import needs_fetching
@@ -154,7 +156,7 @@ class Step:
             reader=reader,
             rows=rows,
             limits=limits,
-            workers_max=spec.max_concurrency_per_instance or slots,
+            workers_max=spec.max_concurrency_per_instance or _fitting(slots, spec.cpus_per_worker),
             active_ns=now_ns,
             opened_ns=now_ns,
             lineage=lineage,
@@ -167,6 +169,17 @@ class Step:
     def step_id(self) -> int:
         """Unique within one master's state."""
         return self.spec.step_id
+
+    @property
+    def need(self) -> Need:
+        """What one of its workers takes of the node."""
+        spec = self.spec
+        return Need(spec.cpus_per_worker or None, spec.memory_per_worker, spec.gpus_per_worker)
+
+    @property
+    def has_needs(self) -> bool:
+        """Whether it says what a worker takes of the node."""
+        return self.need != NOTHING
 
     @property
     def code(self) -> Path:
@@ -309,6 +322,11 @@ class Step:
     def drop(self) -> None:
         """Removes the step's folder."""
         discard_tree(self.folder)
+
+
+def _fitting(slots: int, cpus: float) -> int:
+    """How many workers the slots are enough for, at least one."""
+    return max(1, int(slots / cpus + ROUNDING)) if cpus else slots
 
 
 def _duration(spec: work.StepSpec, name: str, default: float) -> float:

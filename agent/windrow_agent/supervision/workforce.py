@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windrow.common.device_packing import choose, take
 from windrow.common.interpreter import find_interpreter
 from windrow.common.journal import say
 from windrow.common.trees import make_folders
@@ -17,6 +18,7 @@ from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.config import AgentConfig, BadConfig
 from windrow_agent.node import strays
+from windrow_agent.node.capacity import NOTHING, Capacity
 from windrow_agent.node.gpus import GpuIndices
 from windrow_agent.node.strays import mark_of
 from windrow_agent.results.kept_models import KeptModels
@@ -62,13 +64,16 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What workers get to know about this node; not the master's record of it. `open_files`: soft limit for scripts."""
+    """What workers get to know about this node; not the master's record of it. `open_files`: soft limit for scripts.
+    `memory_bytes`: what workers may use, by what their steps say that they need.
+    """
 
     node_id: str
     node_incarnation: str
     slots: int
     boot: Path
     open_files: int
+    memory_bytes: int = 0
 
 
 class Workforce:
@@ -212,9 +217,16 @@ class Workforce:
                 limit = 0
             spec = step.spec
             demands.append(
-                Demand(spec.step_id, spec.priority, max(1, spec.weight), limit, spec.max_concurrency_per_instance > 0)
+                Demand(
+                    spec.step_id,
+                    spec.priority,
+                    max(1, spec.weight),
+                    limit,
+                    spec.max_concurrency_per_instance > 0,
+                    step.need,
+                )
             )
-        targets = allot(self.node.slots, demands)
+        targets = allot(self.capacity, demands)
         if first is not None and targets.get(first) == 0 and any(d.step_id == first and d.workers_max for d in demands):
             most = max(targets, key=lambda step_id: targets[step_id])
             targets[most] -= 1
@@ -259,6 +271,43 @@ class Workforce:
         ]
         return sorted(over, key=lambda worker: -worker.look().phase_start_ns)
 
+    @property
+    def capacity(self) -> Capacity:
+        """What this node has for its workers."""
+        return Capacity(self.node.slots, self.node.memory_bytes, len(self._gpus.devices))
+
+    def may_start(self, step: Step, steps: Mapping[int, Step]) -> bool:
+        """Whether there is room for one more worker of a step now. Ending ones count until they are gone."""
+        needs = {one.step_id: one.need for one in steps.values()}
+        if all(need == NOTHING for need in needs.values()):
+            return self.room(steps) > 0
+        there: dict[int, int] = {step.step_id: 1}
+        for worker in self.workers.values():
+            there[worker.step_id] = there.get(worker.step_id, 0) + 1
+            needs.setdefault(worker.step_id, NOTHING)
+        # More workers than slots, where a step says nothing but its number.
+        slots = sum(one.target * (1.0 if one.need.cpus is None else one.need.cpus) for one in steps.values())
+        return self.capacity.fits(there, needs, slots) and self._gpus.has_room(step.need.gpus)
+
+    def in_the_way(self, steps: Mapping[int, Step]) -> list[WorkerProcess]:
+        """Workers that share a GPU which a step lacks as a whole, if they and that step's worker fit elsewhere: they
+        have to be started again.
+        """
+        if any(worker.retiring for worker in self.workers.values()):
+            return []
+        for step in steps.values():
+            need = step.need.gpus
+            if step.may_start and len(step.live) < step.target and need and not self._gpus.has_room(need):
+                for keys in self._gpus.sharing():
+                    there = [self.workers[key] for key in keys if key in self.workers]
+                    free = self._gpus.without(keys)
+                    shares = [steps[worker.step_id].need.gpus for worker in there if worker.step_id in steps]
+                    if len(shares) == len(keys) and all(
+                        _takes(free, each) for each in sorted([need, *shares], reverse=True)
+                    ):
+                        return there
+        return []
+
     def room(self, steps: Mapping[int, Step]) -> int:
         """How many more processes may be started now. Ending ones count until they are gone."""
         return max(self.node.slots, sum(step.target for step in steps.values())) - len(self.workers)
@@ -277,7 +326,9 @@ class Workforce:
         built = step.environment
         python = self._python() if built is None else str(built.python)
         scratch = step.scratch / name
-        gpu = self._gpus.take()
+        gpus = self._gpus.take(key, step.need.gpus)
+        if gpus is None:
+            raise SpawnFailed(f"The node has no GPUs left for a worker that needs {step.need.gpus:g}.")
         channels: Channels | None = None
         page: Page | None = None
         requests: ScriptSocket | None = None
@@ -308,7 +359,7 @@ class Workforce:
                 key,
                 step.step_id,
                 number,
-                gpu,
+                gpus,
                 page,
                 channels,
                 stdout,
@@ -334,7 +385,7 @@ class Workforce:
                 output_path=output_path,
                 work_folder=str(step.code),
                 gpu_count=len(self._gpus.devices),
-                gpu_device=self._gpus.device(gpu),
+                gpu_device=self._gpus.device(gpus),
             )
             if self.groups is not None:
                 worker.group = group = self.groups.open(key)
@@ -351,7 +402,7 @@ class Workforce:
             if step.pace.duration_s is None:
                 worker.prepare_us = max(0, worker.spawned_ns - step.opened_ns) // 1000
         except (OSError, SpawnFailed) as error:
-            self._gpus.give_back(gpu)
+            self._gpus.give_back(key)
             if channels is not None:
                 channels.close()
             if page is not None:
@@ -369,7 +420,7 @@ class Workforce:
         strays.record(self._records, worker.pid)
         self.workers[key] = step.workers[key] = worker
         log.begin(name, self.node.node_id, worker.pid, python, step.spec.job_id, step.spec.step_name, notes)
-        say(logging.INFO, "worker started", step=step.step_id, process=name, pid=worker.pid, gpu=gpu)
+        say(logging.INFO, "worker started", step=step.step_id, process=name, pid=worker.pid, gpus=list(gpus))
         return worker
 
     def _python(self) -> str:
@@ -382,7 +433,7 @@ class Workforce:
         """
         exit_ = worker.reap()
         strays.forget(self._records, worker.pid)
-        self._gpus.give_back(worker.gpu_index)
+        self._gpus.give_back(worker.key)
         worker.close()
         if self.groups is not None and worker.group is not None:
             self.groups.leave(worker.group)
@@ -431,6 +482,15 @@ class Workforce:
             "profiling_module": step.spec.profiling_module,
             "profile_path": str(step.log_folder / worker_place(rpc.LOG_KIND_PROFILE, self.node.node_id, number)),
         }
+
+
+def _takes(free: list[float], need: float) -> bool:
+    """Take what a worker needs off what is free of each GPU; return whether there is so much."""
+    chosen = choose(free, need)
+    if chosen is None:
+        return False
+    take(free, chosen, need)
+    return True
 
 
 def _existing(paths: Iterable[str]) -> list[str]:

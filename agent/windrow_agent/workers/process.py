@@ -87,7 +87,7 @@ class WorkerProcess:
     key: int
     step_id: int
     process_number: int
-    gpu_index: int | None
+    gpus: tuple[int, ...]
     page: Page
     channels: Channels
     stdout: CapturedFile

@@ -186,7 +186,7 @@ class StepReason(NamedTuple):
     @property
     def waits_for_node(self) -> bool:
         """Whether no node takes work of the step, so that nothing happens until one does."""
-        return self.code in ("NO_NODE", "NO_NODE_IN_POOL", "NODES_SET_ASIDE")
+        return self.code in ("NO_NODE", "NO_NODE_IN_POOL", "NODES_SET_ASIDE", "NODES_TOO_SMALL")
 
 
 def no_work(reasons: Iterable[StepReason]) -> str:

@@ -36,6 +36,7 @@ from windrow_master.core.causes import SYSTEM_ERROR, USER_ERROR, reported_cause
 from windrow_master.core.commands import Moment, ReportWorkerFailure
 from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
+from windrow_master.core.needs import most_on
 from windrow_master.core.pools import is_in_pool, works_on
 from windrow_master.core.settings import INIT_FAILURES_AFTER_S, INIT_FAILURES_PER_PROCESS
 from windrow_master.core.standing import EVIDENCE_MAX, EVIDENCE_MIN, Evidence, Standing
@@ -168,6 +169,9 @@ def _processes_of(nodes: Iterable[Node], step: Step) -> int:
 def _processes(node: Node, step: Step) -> int:
     """How many workers a node may have for a step."""
     wanted = step.settings.max_concurrency_per_instance
+    if step.settings.has_needs:
+        fitting = most_on(node, step)
+        return fitting if wanted is None else min(wanted, fitting)
     return wanted if wanted is not None else node.slots
 
 

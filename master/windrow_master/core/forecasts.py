@@ -18,8 +18,10 @@ from typing import NamedTuple
 
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.needs import most_on, need_of
 from windrow_master.core.pools import works_on
 from windrow_master.core.shares import TURN_S, WhatIf, steps_in_line
+from windrow_master.core.sharing.placing import Vector
 from windrow_master.core.state import CoreState, Job, Step
 from windrow_master.core.states import DONE_STEPS, ENDED_JOBS, ENDED_STEPS, JobState, NodeState, StepState
 
@@ -156,12 +158,12 @@ class Room:
         self._nodes = [
             node for node in state.nodes.values() if node.state == NodeState.READY and node.stream and not node.cordoned
         ]
-        self._known: dict[tuple[str, int | None], int] = {}
+        self._known: dict[tuple[str, int | None, Vector], int] = {}
 
     def of(self, step: Step) -> int:
         """The most workers that a step may have."""
         settings = step.settings
-        key = (settings.compute, settings.max_concurrency_per_instance)
+        key = (settings.compute, settings.max_concurrency_per_instance, need_of(step, is_wide=True))
         if settings.instance_count is not None:
             return sum(sorted(self._places(step), reverse=True)[: settings.instance_count])
         if key not in self._known:
@@ -169,9 +171,10 @@ class Room:
         return self._known[key]
 
     def _places(self, step: Step) -> list[int]:
-        most_on = step.settings.max_concurrency_per_instance
-        there = (node for node in self._nodes if works_on(node, step))
-        return [node.slots if most_on is None else min(most_on, node.slots) for node in there]
+        settings, there = step.settings, (node for node in self._nodes if works_on(node, step))
+        counts = (most_on(node, step) if settings.has_needs else node.slots for node in there)
+        bound = settings.max_concurrency_per_instance
+        return [count if bound is None else min(bound, count) for count in counts]
 
 
 @dataclass(slots=True)

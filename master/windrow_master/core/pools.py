@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 
 from windrow_master.core.ids import NodeId
+from windrow_master.core.needs import can_have
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import NodeState
 
@@ -62,7 +63,8 @@ def choose_nodes(state: CoreState, step: Step, serving: Mapping[NodeId, Node]) -
 
 
 def _is_able(node: Node, step: Step) -> bool:
-    return is_in_pool(node, step) and step.step_id not in node.given_up and step.step_id not in node.aside_for
+    able = is_in_pool(node, step) and can_have(node, step)
+    return able and step.step_id not in node.given_up and step.step_id not in node.aside_for
 
 
 def has_other_node(state: CoreState, step: Step, mini_batch: int) -> bool:
@@ -75,6 +77,7 @@ def has_other_node(state: CoreState, step: Step, mini_batch: int) -> bool:
         and not node.cordoned
         and node.capacity.get(step.step_id, 1) > 0
         and works_on(node, step)
+        and can_have(node, step)
         and node.node_id not in failed_on
         for node in state.nodes.values()
     )

@@ -14,8 +14,10 @@ from windrow.common.queue_settings import PRIORITY_MAX, WEIGHT_MAX, WHOLE_CLUSTE
 from windrow_master.core.commands import Moment
 from windrow_master.core.forecasts import Forecast, Room, demands_now, forecast
 from windrow_master.core.ids import StepId
+from windrow_master.core.needs import need_of
 from windrow_master.core.pools import is_in_pool
 from windrow_master.core.shares import WhatIf, groups_in, slots_held
+from windrow_master.core.sharing.placing import SLOTS
 from windrow_master.core.state import CoreState, Queue
 
 _COUNTS = 0.05
@@ -144,8 +146,13 @@ class _Asked:
             tuple(self._line(ahead)),
         )
 
-    def _demand_of(self, project: str) -> int:
-        return sum(demand for step_id, demand in self._demands.items() if self._project_of(step_id) == project)
+    def _demand_of(self, project: str) -> float:
+        """What a project could use, in slots."""
+        return sum(self._slots(step_id) for step_id in self._demands if self._project_of(step_id) == project)
+
+    def _slots(self, step_id: StepId) -> float:
+        """What the workers that a step could use take."""
+        return self._demands[step_id] * need_of(self._state.steps[step_id], is_wide=False)[SLOTS]
 
     def _project_of(self, step_id: StepId) -> str:
         return self._state.jobs[self._state.steps[step_id].job_key].queue
@@ -166,12 +173,12 @@ class _Asked:
         held = slots_held(self._state, pool).get(queue.name, 0.0)
         slots = float(sum(group.slots for group in groups))
         wanted = sum(
-            demand
-            for step_id, demand in self._demands.items()
+            self._slots(step_id)
+            for step_id in self._demands
             if self._project_of(step_id) == queue.name
             and any(is_in_pool(group.nodes[0], self._state.steps[step_id]) for group in groups)
         )
-        return held, min(slots, float(wanted))
+        return held, min(slots, wanted)
 
     def _changes(self, fair: float, wanted: float) -> Iterator[SettingChange]:
         """Settings by which the project would be entitled to more."""

@@ -15,10 +15,11 @@ from typing import NamedTuple
 from windrow_master.core.commands import ExplainJob, Moment
 from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
+from windrow_master.core.needs import Shortage, shortage
 from windrow_master.core.plans import RESUMES_AT, must_wait
 from windrow_master.core.pools import is_in_pool, working_nodes
 from windrow_master.core.refused import Refused
-from windrow_master.core.shares import ProjectShare, project_share
+from windrow_master.core.shares import ProjectShare, free_shortage, project_share
 from windrow_master.core.state import CoreState, Job, Node, Step
 from windrow_master.core.states import DONE_STEPS, ENDED_STEPS, JobState, NodeState, StepState
 
@@ -49,6 +50,8 @@ class Code(StrEnum):
     NO_NODE_IN_POOL = "NO_NODE_IN_POOL"
     NODES_SET_ASIDE = "NODES_SET_ASIDE"
     """No node takes work."""
+    NODES_TOO_SMALL = "NODES_TOO_SMALL"
+    """No node has what a worker needs, even with no other worker."""
     NODE_FAULT = "NODE_FAULT"
     RETRY_DELAYED = "RETRY_DELAYED"
     RATE_LIMITED = "RATE_LIMITED"
@@ -130,6 +133,8 @@ class Reason(NamedTuple):
     doubts: tuple[Doubt, ...] = ()
     given_up: tuple[str, ...] = ()
     """Nodes on which no worker could be made ready."""
+    short: Shortage | None = None
+    """Of NODES_TOO_SMALL: what no node has. Of others: what no node has free."""
     share: ProjectShare | None = None
     """Where its project stands, if others have the slots."""
     pool: str = ""
@@ -181,6 +186,11 @@ def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> Reason:
         return Reason(name, code, for_s=now.monotonic_s - step.progress.started_s)
     if nowhere := _nowhere(state, step):
         return nowhere
+    if step.counters.queued and step.settings.has_needs:
+        chosen = [node for node in _serving(state.nodes.values()) if is_in_pool(node, step)]
+        if short := shortage(chosen, step):
+            names = tuple(node.node_id for node in chosen)
+            return Reason(name, Code.NODES_TOO_SMALL, nodes=names, queued=step.counters.queued, short=short)
     if not step.counters.queued and not step.plan.is_done:
         if step.progress.waits_for_planner:
             return Reason(name, Code.WAITS_FOR_PLANNER, planned=step.counters.planned)
@@ -326,7 +336,9 @@ def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
             if count and other is not None and other is not step:
                 others[f"{state.jobs[other.job_key].job_id}/{other.settings.name}"] += count
     code = Code.NODES_BUSY if others else Code.NODES_FULL
-    return Reason(name, code, nodes=names, counts=_counted(others), queued=queued, share=share)
+    return Reason(
+        name, code, nodes=names, counts=_counted(others), queued=queued, short=free_shortage(state, step), share=share
+    )
 
 
 def _counted(counts: Counter[str]) -> tuple[tuple[str, int], ...]:

@@ -112,6 +112,17 @@ class StepSettings:
     """How long the step may make no progress before it fails, in seconds; no limit if None."""
     max_concurrency_per_instance: int | None = None
     """Worker processes on a node; one per slot of the node if None."""
+    cpus_per_worker: float | None = None
+    """The processors that a worker takes of a node, of which it has one for each slot; a slot if None."""
+    memory_per_worker: int = 0
+    """The bytes that a worker takes of a node's memory; 0: none is counted."""
+    gpus_per_worker: float = 0.0
+    """The GPUs that a worker takes; below 1, a part of one; 0: none is counted."""
+
+    @property
+    def has_needs(self) -> bool:
+        """Whether the step says what a worker needs."""
+        return self.cpus_per_worker is not None or self.memory_per_worker > 0 or self.gpus_per_worker > 0
 
 
 class JobSettings(NamedTuple):

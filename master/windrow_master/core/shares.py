@@ -21,18 +21,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from windrow.common.device_packing import ROUNDING
 from windrow.common.queue_settings import WHOLE_CLUSTER, QueueSettings
 
 from windrow_master.core import effects as fx
 from windrow_master.core.blame import lease_limit
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.needs import RESOURCES, Shortage, most_on, need_of, total_of
 from windrow_master.core.pools import choose_nodes, is_in_pool
 from windrow_master.core.sharing.entitlements import Claim, Owner, advance, entitle, fair_shares, in_line
 from windrow_master.core.sharing.placing import (
     NO_BOUND,
+    SLOTS,
     Allowance,
     Crew,
+    Layout,
     Place,
     Vector,
     give_back,
@@ -98,6 +102,26 @@ def project_share(state: CoreState, step: Step) -> ProjectShare:
         and any(len(one.ready) or one.lease_ids for one in other.steps)
     )
     return ProjectShare(job.queue, fair, held, total, limit, tuple(job_id for _, job_id in sorted(ahead, reverse=True)))
+
+
+def free_shortage(state: CoreState, step: Step) -> Shortage | None:
+    """What a worker of a step needs that no node has free, by the last decision; None if it does not say what it needs,
+    or no resource alone is lacking.
+    """
+    if not step.settings.has_needs:
+        return None
+    need = need_of(step, is_wide=True)
+    places = [
+        at
+        for group in state.shares.groups.values()
+        if is_in_pool(group.nodes[0], step)
+        for at in group.layout.places.values()
+    ]
+    for resource, each, name in zip(range(len(need)), need, RESOURCES, strict=True):
+        free = max(((at.room[resource], at.node_id) for at in places if len(at.room) > resource), default=None)
+        if free is not None and free[0] < each - ROUNDING:
+            return Shortage(name, each, max(0.0, free[0]), free[1])
+    return None
 
 
 def _rank(job: Job) -> tuple[float, ...]:
@@ -239,10 +263,10 @@ def _share_out(
     now: Moment,
 ) -> None:
     """Share out the nodes that are in the same pools, and take what steps get there off what they want."""
-    layout = group.layout
     _update(group, wants, now)
+    layout = group.layout
     crews = layout.crews
-    claims = [_claim(state, want, crews[want.step.step_id].held, group) for want in wants]
+    claims = [_claim(state, want, crews[want.step.step_id], group) for want in wants]
     if group.last is not None:
         advance(group.owed, claims, group.last, passed_s)
     pools = group.nodes[0].pools
@@ -276,8 +300,10 @@ class WhatIf:
     def __init__(self, state: CoreState, step_ids: Iterable[StepId]) -> None:
         """`step_ids`: the only steps that will be asked about."""
         self._settings = {name: queue.settings for name, queue in state.queues.items()}
-        demands = dict.fromkeys(step_ids, 0)
-        self._groups = [(group, _claims(state, group, demands)) for group in _in_order(state)]
+        demands = dict.fromkeys(step_ids, NO_BOUND)
+        self._groups = [
+            (group, [(claim, claim.demand) for claim in _claims(state, group, demands)]) for group in _in_order(state)
+        ]
 
     def fair(self, demands: Mapping[StepId, int], settings: Mapping[str, QueueSettings] | None = None) -> FairWorkers:
         """Fair shares if steps could use so many workers. `settings`: of queues by name; None: those that they have."""
@@ -286,15 +312,15 @@ class WhatIf:
         steps: dict[StepId, float] = {}
         projects: dict[str, float] = {}
         for group, all_claims in self._groups:
-            claims = [claim for claim in all_claims if claim.step_id in left]
-            for claim in claims:
-                claim.demand = math.ceil(left[claim.step_id])
+            claims = [claim for claim, _ in all_claims if claim.step_id in left]
+            for claim, most in all_claims:
+                claim.demand = min(most, math.ceil(left.get(claim.step_id, 0)))
             fair = fair_shares(claims, _owners(claims, rights, group))
             for claim in claims:
                 if workers := fair.steps.get(claim.step_id, 0.0) / claim.cost:
                     steps[claim.step_id] = steps.get(claim.step_id, 0.0) + workers
                     left[claim.step_id] -= workers
-                    if left[claim.step_id] < _ROUNDING:
+                    if left[claim.step_id] < ROUNDING:
                         del left[claim.step_id]
             for project, share in fair.projects.items():
                 projects[project] = projects.get(project, 0.0) + share * group.slots
@@ -324,16 +350,15 @@ def slots_held(state: CoreState, pool: str = WHOLE_CLUSTER) -> dict[str, float]:
             for step_id, count in node.workers.items():
                 if (step := state.steps.get(step_id)) is not None:
                     project = state.jobs[step.job_key].queue
-                    found[project] = found.get(project, 0.0) + count * needs.get(step_id, _NEED)[0]
+                    found[project] = (
+                        found.get(project, 0.0) + count * needs.get(step_id, need_of(step, is_wide=False))[SLOTS]
+                    )
     return found
 
 
 def groups_in(state: CoreState, pool: str) -> list[Group]:
     """The groups of nodes that are in a pool, or all of them (WHOLE_CLUSTER)."""
     return [group for pools, group in state.shares.groups.items() if pool == WHOLE_CLUSTER or pool in pools]
-
-
-_ROUNDING = 1e-6
 
 
 def _in_order(state: CoreState) -> list[Group]:
@@ -351,10 +376,10 @@ def _claims(state: CoreState, group: Group, demands: Mapping[StepId, int]) -> li
     """What steps claim of some nodes."""
     found = []
     for step_id, demand in demands.items():
-        step, crew = state.steps[step_id], group.layout.crews.get(step_id)
+        step = state.steps[step_id]
         if is_in_pool(group.nodes[0], step):
             want = _Want(step, demand, set(), None, step.counters.mean_init_s())
-            found.append(_claim(state, want, 0 if crew is None else crew.held, group))
+            found.append(_claim(state, want, group.layout.crews.get(step_id) or _new_crew(step, group), group))
     return found
 
 
@@ -362,16 +387,19 @@ def _owners(claims: Iterable[Claim], rights: Mapping[str, _Rights], group: Group
     """The projects of claims."""
     pools = group.nodes[0].pools
     names = dict.fromkeys(claim.project for claim in claims)
-    return {name: _owner(name, rights.get(name), pools, group.slots) for name in names}
+    return {name: _owner(name, rights.get(name), pools, group.capacity) for name in names}
 
 
-def _owner(name: str, rights: _Rights | None, pools: frozenset[str], slots: float) -> Owner:
-    """A project, with what it is guaranteed and may have as fractions of some nodes."""
+def _owner(name: str, rights: _Rights | None, pools: frozenset[str], capacity: Vector) -> Owner:
+    """A project, with what it is guaranteed and may have as fractions of some nodes. Both are counted in slots; of
+    other resources it may have what its workers need.
+    """
+    uncounted = (math.inf,) * (len(capacity) - 1)
     if rights is None:
-        return Owner(name, (0.0,), (math.inf,))
-    settings = rights.settings
+        return Owner(name, (0.0, *uncounted), (math.inf, *uncounted))
+    settings, slots = rights.settings, capacity[SLOTS]
     quota, limit = rights.quota(pools) / slots, rights.limit(pools) / slots
-    return Owner(name, (min(1.0, quota),), (limit,), settings.weight, settings.priority)
+    return Owner(name, (min(1.0, quota), *uncounted), (limit, *uncounted), settings.weight, settings.priority)
 
 
 def _ruled(
@@ -405,11 +433,18 @@ def _bind(
 
 def _slots_of(crew: Crew, places: Mapping[NodeId, Place]) -> float:
     """What the workers of a crew take, in slots."""
-    return sum(count * places[node_id].needs[crew.step_id][0] for node_id, count in crew.on.items())
+    return sum(count * places[node_id].needs[crew.step_id][SLOTS] for node_id, count in crew.on.items())
 
 
 def _update(group: Group, wants: Sequence[_Want], now: Moment) -> None:
     """Bring crews and places up to date: steps and nodes come, go and change between two decisions."""
+    is_wide = any(want.step.settings.memory_per_worker or want.step.settings.gpus_per_worker for want in wants)
+    if is_wide != group.is_wide:
+        # What is counted for nobody costs nothing. All that is placed stands in the nodes.
+        group.layout, group.is_placed, group.is_wide = Layout(), False, is_wide
+    if not group.is_placed:
+        group.capacity = tuple(map(sum, zip(*(total_of(node, is_wide=is_wide) for node in group.nodes), strict=True)))
+        group.most = {}
     layout = group.layout
     wanted = {want.step.step_id for want in wants}
     for step_id in [step_id for step_id in layout.crews if step_id not in wanted]:
@@ -417,7 +452,9 @@ def _update(group: Group, wants: Sequence[_Want], now: Moment) -> None:
     for want in wants:
         crew = layout.crews.get(want.step.step_id)
         if crew is None:
-            crew = layout.crews[want.step.step_id] = Crew(want.step.step_id, 0, _NEED, most_on=_most_on(want.step))
+            crew = layout.crews[want.step.step_id] = _new_crew(want.step, group)
+        if is_wide and crew.capacity != group.capacity:
+            crew.measure(group.capacity)
         crew.warm = want.step.workers.may_be_on
         crew.pays_s = _PAYS_INITS * want.init_s
         layout.bound(crew, want.barred, want.chosen, now.monotonic_s)
@@ -428,13 +465,18 @@ def _update(group: Group, wants: Sequence[_Want], now: Moment) -> None:
     for node_id in [node_id for node_id in layout.places if node_id not in present]:
         layout.drop_place(node_id)
     for node in group.nodes:
-        at, slots = layout.places.get(node.node_id), float(node.slots)
-        if at is None or at.workers is not node.shares or at.processors != slots:
-            layout.add_place(Place(node.node_id, slots, (slots,), node.shares, node.shares_since))
+        at, total = layout.places.get(node.node_id), total_of(node, is_wide=is_wide)
+        if at is None or at.workers is not node.shares or at.total != total:
+            layout.add_place(Place(node.node_id, total[SLOTS], total, node.shares, node.shares_since))
 
 
-_NEED: Vector = (1.0,)
-"""What a worker takes of a node: one processor."""
+def _new_crew(step: Step, group: Group) -> Crew:
+    """The workers of a step that has none in a group."""
+    need, is_fixed = need_of(step, is_wide=group.is_wide), step.settings.has_needs
+    crew = Crew(step.step_id, 0, need, most_on=_most_on(step), is_fixed=is_fixed)
+    if group.is_wide:
+        crew.measure(group.capacity)
+    return crew
 
 
 def _most_on(step: Step) -> int:
@@ -442,18 +484,46 @@ def _most_on(step: Step) -> int:
     return NO_BOUND if most is None else most
 
 
-def _claim(state: CoreState, want: _Want, held: int, group: Group) -> Claim:
-    job, most_on = state.jobs[want.step.job_key], _most_on(want.step)
-    # Where a node may have more workers than processors, each takes less than one, as far as the mean node goes.
-    processors = 1.0 if most_on == NO_BOUND else min(1.0, group.slots / len(group.nodes) / most_on)
+def _claim(state: CoreState, want: _Want, crew: Crew, group: Group) -> Claim:
+    job, bound, demand = state.jobs[want.step.job_key], _most_on(want.step), want.demand
+    if want.step.settings.has_needs:
+        need, demand = _need_in(want, crew, group, demand)
+    else:
+        # Where a node may have more workers than processors, each takes less than one, as far as the mean node goes.
+        processors = 1.0 if bound == NO_BOUND else min(1.0, group.slots / len(group.nodes) / bound)
+        need = (processors / group.slots, *(0.0,) * (len(group.capacity) - 1))
     return Claim(
         want.step.step_id,
         job.queue,
-        want.demand,
-        held,
-        (processors / group.slots,),
+        demand,
+        crew.held,
+        need,
         _rank(job),
         float(max(1, job.weight)),
         (job.job_key, want.step.ordinal),
         max(TURN_S, _TURN_INITS * want.init_s),
+        want.step.settings.has_needs,
     )
+
+
+def _need_in(want: _Want, crew: Crew, group: Group, demand: int) -> tuple[Vector, int]:
+    """What one worker of a step that says what it needs takes of all nodes, and how many it can use there: no more than
+    fit on nodes that have nothing else. What it leaves on a node, and cannot use itself, counts as its own.
+    """
+    need = [each / all_ if all_ > 0 else 0.0 for each, all_ in zip(crew.need, group.capacity, strict=True)]
+    if crew.barred or crew.chosen is not None:
+        most = _most_together((node for node in group.nodes if crew.may_be_on(node.node_id)), crew, want.step)
+    else:
+        key = (crew.need, crew.most_on)
+        if key not in group.most:
+            group.most[key] = _most_together(group.nodes, crew, want.step)
+        most = group.most[key]
+    if most[0]:
+        need[crew.scarcest] = max(need[crew.scarcest], 1 / most[0])
+    return tuple(need), min(demand, most[1])
+
+
+def _most_together(nodes: Iterable[Node], crew: Crew, step: Step) -> tuple[int, int]:
+    """How many workers fit on nodes that have nothing else, and how many of these the step may have."""
+    counts = [most_on(node, step) for node in nodes]
+    return sum(counts), sum(min(crew.most_on, count) for count in counts)

@@ -215,6 +215,14 @@ class Group:
     nodes: list[Node] = field(default_factory=list)
     slots: int = 0
     """Of all of them."""
+    is_wide: bool = False
+    """Memory and GPUs are counted, too: a step needs some."""
+    capacity: tuple[float, ...] = ()
+    """What the nodes in `layout` have together, of each resource that is counted."""
+    most: dict[object, tuple[int, int]] = field(default_factory=dict)
+    """How many workers fit on these nodes, and how many of them a step may have; by what one needs, and how many one
+    node may have.
+    """
     is_placed: bool = False
     """`layout` has these nodes."""
     layout: Layout = field(default_factory=Layout)
@@ -303,6 +311,9 @@ class Node:
     digest_mismatches: int = 0
     slots: int = 1
     """The workers that it runs at a time; from its resources."""
+    memory_bytes: int = 0
+    """The memory that its workers may use; 0 if it has not reported it."""
+    gpu_count: int = 0
     shares: dict[StepId, int] = field(default_factory=dict)
     """How many workers each step should have there (`shares`)."""
     shares_since: dict[StepId, float] = field(default_factory=dict)
@@ -319,7 +330,9 @@ class Node:
     def has(self, resources: bytes) -> None:
         """Note what the node offers."""
         self.resources = resources
-        self.slots = max(1, int(json.loads(resources or b"{}").get("slots", 1)))
+        offered = json.loads(resources or b"{}")
+        self.slots = max(1, int(offered.get("slots", 1)))
+        self.memory_bytes, self.gpu_count = int(offered.get("memoryBytes", 0)), int(offered.get("gpuCount", 0))
 
     def note_told(self, step_id: StepId, known: Collection[StepId]) -> None:
         """Note that the node knows of a step. `known`: the steps that the state has; others are dropped at times."""
@@ -331,11 +344,6 @@ class Node:
     def status_text(self) -> str:
         """Why the node is in its state, and why it is set aside for steps; for people."""
         return " ".join((self.message, *self.aside_for.values())).strip()
-
-    @property
-    def memory_bytes(self) -> int:
-        """The memory that the agent may use; 0 if it has not reported it."""
-        return int(json.loads(self.resources or b"{}").get("memoryBytes", 0))
 
     def row(self) -> NodeRow:
         """Return the stored form."""

@@ -19,6 +19,9 @@ _UNDECISIVE = frozenset(
         "compute",
         "instance_count",
         "max_concurrency_per_instance",
+        "cpus_per_worker",
+        "memory_per_worker",
+        "gpus_per_worker",
         # How failures are handled: a step that had any is not reused.
         "error_threshold",
         "mini_batch_error_threshold",

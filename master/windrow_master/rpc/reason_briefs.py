@@ -5,7 +5,7 @@ from __future__ import annotations
 from windrow.common.quantities import counted, first_few
 
 from windrow_master.core.reasons import Code, Reason
-from windrow_master.rpc.reason_words import about, for_words, rate_of, some_of, workers_words
+from windrow_master.rpc.reason_words import about, amount_of, for_words, need_words, rate_of, some_of, workers_words
 
 
 def brief_of(reason: Reason, *, embedded: bool = False) -> str:
@@ -84,8 +84,12 @@ def _waiting(reason: Reason) -> str:
             return f"{some_of(reason.nodes)} is being told of it"
         case Code.NODES_FULL:
             return f"{some_of(reason.nodes)} takes none of its work at the moment"
+        case Code.NODES_TOO_SMALL if reason.short is not None:
+            return f"{need_words(reason.short)}; no node has more than {amount_of(reason.short, reason.short.most)}"
         case Code.PROJECT_LIMIT:
             return "its project has all the slots that it may have"
+        case _ if reason.short is not None:
+            return f"{need_words(reason.short)}; at most {amount_of(reason.short, reason.short.most)} free on a node"
         case _:
             taken = first_few([f"{name} ({count})" for name, count in reason.counts], 1, "step")
             return f"no free slot: taken by {taken}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from windrow.common.quantities import counted, duration, first_few
+from windrow.common.quantities import counted, duration, first_few, size
 from windrow.common.worker_phases import PHASE_WORDS
 from windrow.spec.settings.pace import rate_words
 
+from windrow_master.core.needs import Shortage
 from windrow_master.core.reasons import Code, Reason
 
 NAMES_MAX = 5
@@ -187,11 +188,37 @@ def _waiting(reason: Reason) -> str:
                 f"{waits}, and {some_of(reason.nodes)} cannot take more now: results wait to be delivered, or "
                 "the disk is full."
             )
+        case Code.NODES_TOO_SMALL:
+            if reason.short is None:
+                return f"{waits}, and no node has what a worker needs."
+            return (
+                f"{waits}: {need_words(reason.short)}; of {counted(len(reason.nodes), 'node')}, the largest, "
+                f"{reason.short.node_id}, has {amount_of(reason.short, reason.short.most)}. The step waits for a node "
+                f"that has more. Start an agent on one, or change {reason.short.resource}_per_worker of the step."
+            )
         case Code.PROJECT_LIMIT:
             return f"{waits}, and {_share_words(reason)}"
         case _:
             taken = f"{waits}, but all slots of the nodes are taken by {listed_counts(reason)}."
+            if reason.short is not None:
+                taken = (
+                    f"{waits}: {need_words(reason.short)}; the node with most free, {reason.short.node_id}, has "
+                    f"{amount_of(reason.short, reason.short.most)}. The others are taken by {listed_counts(reason)}."
+                )
             return f"{taken} {_share_words(reason)}".rstrip()
+
+
+def need_words(short: Shortage) -> str:
+    """`a worker needs 2 GPUs`."""
+    return f"a worker needs {amount_of(short, short.needed)}"
+
+
+def amount_of(short: Shortage, amount: float) -> str:
+    """So much of a resource, with its unit."""
+    if short.resource == "memory":
+        return f"{size(int(amount))} of memory"
+    name = "GPU" if short.resource == "gpus" else "processor"
+    return f"{amount:.3g} {name}{'' if amount == 1 else 's'}"
 
 
 def _share_words(reason: Reason) -> str:

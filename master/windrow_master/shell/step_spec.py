@@ -105,6 +105,9 @@ def _spec(
             }
         ).encode(),
         max_concurrency_per_instance=effective.max_concurrency_per_instance or 0,
+        cpus_per_worker=effective.cpus_per_worker or 0,
+        memory_per_worker=effective.memory_per_worker,
+        gpus_per_worker=effective.gpus_per_worker,
         logging_level=effective.logging_level,
         output_path=output_path,
         output_folders=[] if output_path.startswith("\0") else [output_path] * bool(output_path),

@@ -386,6 +386,9 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         first_task_creation_timeout_s=step.first_task_creation_timeout_s,
         progress_update_timeout_s=step.progress_update_timeout_s or default_progress_update_timeout_s(step),
         max_concurrency_per_instance=step.max_concurrency_per_instance,
+        cpus_per_worker=step.cpus_per_worker,
+        memory_per_worker=step.memory_per_worker,
+        gpus_per_worker=step.gpus_per_worker,
     )
 
 

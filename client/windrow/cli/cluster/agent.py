@@ -90,6 +90,15 @@ def agent(
         ),
     ] = None,
     gpus: Annotated[int | None, Option(min=0, metavar="N", help="Number of GPUs for workers [default: all].")] = None,
+    memory: Annotated[
+        str | None,
+        Option(
+            envvar="WINDROW_MEMORY",
+            metavar="SIZE",
+            help="Memory for workers whose steps say how much they need, such as 64GB [default: all that the agent may "
+            "use].",
+        ),
+    ] = None,
     join_token_file: Annotated[
         Path | None,
         Option(
@@ -228,6 +237,7 @@ def agent(
         "node_id": node_id,
         "labels": labels,
         "gpu_count": gpus,
+        "memory_bytes": _memory(memory, "--memory") if memory else None,
         "join_token": read_text(join_token_file, "--join-token-file names") if join_token_file else None,
         "tls_ca_file": str(ca_file.absolute()) if ca_file else None,
         "insecure": insecure or None,
@@ -240,7 +250,7 @@ def agent(
         "closed_paths": [str(join_token_file.absolute())] if join_token_file else [],
         "control_groups": control_groups.value,
         "worker_processes_max": worker_processes,
-        "worker_memory_bytes_max": _memory(worker_memory) if worker_memory else None,
+        "worker_memory_bytes_max": _memory(worker_memory, "--worker-memory") if worker_memory else None,
         "job_users": _job_users(job_users, user),
         "served": True,
     }
@@ -339,12 +349,12 @@ def _job_users(text: str, user: str | None) -> str:
     return text
 
 
-def _memory(text: str) -> int:
+def _memory(text: str, option: str) -> int:
     found = bytes_in(text)
     if found is None:
-        raise UsageError(f"--worker-memory {text}: expected a size such as 4GB, 500MB or 16GiB.")
+        raise UsageError(f"{option} {text}: expected a size such as 4GB, 500MB or 16GiB.")
     if found < WORKER_MEMORY_MIN:
-        raise UsageError(f"--worker-memory {text}: a worker needs at least {size(WORKER_MEMORY_MIN)}.")
+        raise UsageError(f"{option} {text}: a worker needs at least {size(WORKER_MEMORY_MIN)}.")
     return found
 
 

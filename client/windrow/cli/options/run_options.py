@@ -45,6 +45,9 @@ VALUES = {
     "--split": "split",
     "--retry-delay": "retry_delay",
     "--rate-limit": "rate_limit",
+    "--cpus-per-worker": "cpus_per_worker",
+    "--memory-per-worker": "memory_per_worker",
+    "--gpus-per-worker": "gpus_per_worker",
     "--save": "save",
 }
 LISTS = {"--set": "sets", "--datastore": "datastores", "--notify": "notify"}
@@ -58,7 +61,7 @@ CHOICES = {
 NUMBERS = {"slots": (1, 4096), "workers": (1, 4096), "timeout": (1, 259_200), "max_retries": (0, 2**31 - 1)}
 ONE_LINE = (
     "output", "kind", "mini_batch_size", "workers", "timeout", "max_retries", "partition_keys", "returns", "split",
-    "retry_delay", "rate_limit", "speculate", "save",
+    "retry_delay", "rate_limit", "cpus_per_worker", "memory_per_worker", "gpus_per_worker", "speculate", "save",
 )  # fmt: skip
 """What stands in a job file, if there is one."""
 
@@ -83,6 +86,9 @@ class RunOptions:
         self.split: str | None = None
         self.retry_delay: str | None = None
         self.rate_limit: str | None = None
+        self.cpus_per_worker: str | None = None
+        self.memory_per_worker: str | None = None
+        self.gpus_per_worker: str | None = None
         self.speculate = False
         self.save: str | None = None
         self.sets: list[str] = []

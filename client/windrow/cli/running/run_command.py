@@ -115,6 +115,18 @@ def run(
             help="With a script: so many calls of run() may begin, such as 20/s or 500/min; or items: '20 items/s'.",
         ),
     ] = None,
+    cpus_per_worker: Annotated[
+        str | None,
+        Option(metavar="N", help="With a script: processors that a worker takes, such as 4 or 0.5 [default: 1]."),
+    ] = None,
+    memory_per_worker: Annotated[
+        str | None,
+        Option(metavar="SIZE", help="With a script: memory that a worker takes, such as 8gb [default: not counted]."),
+    ] = None,
+    gpus_per_worker: Annotated[
+        str | None,
+        Option(metavar="N", help="With a script: GPUs that a worker takes, such as 1, or 0.5 for half of one."),
+    ] = None,
     speculate: Annotated[
         bool,
         Option(
@@ -209,6 +221,8 @@ def run(
     options.partition_keys, options.save = partition_keys, save
     options.returns, options.split = returns, split
     options.retry_delay, options.rate_limit, options.speculate = retry_delay, rate_limit, speculate
+    options.cpus_per_worker, options.memory_per_worker = cpus_per_worker, memory_per_worker
+    options.gpus_per_worker = gpus_per_worker
     if misplaced := options.misplaced():
         raise UsageError(
             f"{file} is read as a job file, which says everything itself, but {misplaced} is given, too. Leave it out "

@@ -225,6 +225,9 @@ class StepSpec(google.protobuf.message.Message):
     SYNCED_PATHS_FIELD_NUMBER: builtins.int
     DATASTORES_FIELD_NUMBER: builtins.int
     KEPT_FOLDERS_FIELD_NUMBER: builtins.int
+    CPUS_PER_WORKER_FIELD_NUMBER: builtins.int
+    MEMORY_PER_WORKER_FIELD_NUMBER: builtins.int
+    GPUS_PER_WORKER_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique within one master's state, forever."""
     job_id: builtins.str
@@ -270,6 +273,12 @@ class StepSpec(google.protobuf.message.Message):
     of one state (the one that continued, and the one restored from a backup) give the same ids to different steps; this
     distinguishes them.
     """
+    cpus_per_worker: builtins.float
+    """What a worker takes of its node: processors, of which the node has one for each slot; 0: one slot."""
+    memory_per_worker: builtins.int
+    """Memory, in bytes; 0: none is counted."""
+    gpus_per_worker: builtins.float
+    """GPUs; below 1, a part of one that others have, too; 0: none is counted."""
     @property
     def arguments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The script's arguments: sys.argv[1:]. The name of a side input between two NUL characters stands for its local
@@ -383,9 +392,12 @@ class StepSpec(google.protobuf.message.Message):
         synced_paths: collections.abc.Iterable[builtins.str] | None = ...,
         datastores: collections.abc.Iterable[builtins.bytes] | None = ...,
         kept_folders: collections.abc.Iterable[builtins.bytes] | None = ...,
+        cpus_per_worker: builtins.float = ...,
+        memory_per_worker: builtins.int = ...,
+        gpus_per_worker: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["environment", b"environment", "run_invocation_timeout", b"run_invocation_timeout", "task_overhead_timeout", b"task_overhead_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["allowed_paths", b"allowed_paths", "arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "datastores", b"datastores", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "identity", b"identity", "job_id", b"job_id", "kept_folders", b"kept_folders", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "read_paths", b"read_paths", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "synced_paths", b"synced_paths", "task_overhead_timeout", b"task_overhead_timeout", "unmade_outputs", b"unmade_outputs", "weight", b"weight", "write_paths", b"write_paths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed_paths", b"allowed_paths", "arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "cpus_per_worker", b"cpus_per_worker", "datastores", b"datastores", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "gpus_per_worker", b"gpus_per_worker", "identity", b"identity", "job_id", b"job_id", "kept_folders", b"kept_folders", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "memory_per_worker", b"memory_per_worker", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "read_paths", b"read_paths", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "synced_paths", b"synced_paths", "task_overhead_timeout", b"task_overhead_timeout", "unmade_outputs", b"unmade_outputs", "weight", b"weight", "write_paths", b"write_paths"]) -> None: ...
 
 global___StepSpec = StepSpec
 

@@ -28,6 +28,9 @@ _WORDS = {
     "returns": "--returns",
     "speculate": "--speculate",
     "allow_path": "--allow_path",
+    "cpus_per_worker": "resources.cpus_per_worker",
+    "memory_per_worker": "resources.memory_per_worker",
+    "gpus_per_worker": "resources.gpus_per_worker",
     "split": "--split",
 }
 """Settings that a job file does not call as a step does, without the unit."""

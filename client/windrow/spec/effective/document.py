@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from windrow.spec.effective.checks import STEPS_MAX, mismatches
 from windrow.spec.effective.document_values import ValueReader
@@ -30,7 +30,7 @@ from windrow.spec.effective.to_csv import TO_CSV_REFUSED
 from windrow.spec.naming.assets import ASSET_NAME, is_asset_version
 from windrow.spec.naming.locations import elsewhere, is_elsewhere, parse_location
 from windrow.spec.naming.names import JOB_NAME, NAME, STEP_NAME, is_entry_script, is_file_name
-from windrow.spec.settings.fields import INT_MAX, SIZE_MAX, TIMEOUT_S_MAX
+from windrow.spec.settings.fields import CPUS_MAX, CPUS_MIN, INT_MAX, SIZE_MAX, TIMEOUT_S_MAX, Field, parse_value
 from windrow.spec.settings.pace import DELAY_S_MAX, RATE_PER_S_MAX, RATE_PER_S_MIN, Rate
 from windrow.spec.settings.schema import (
     DATA_TYPES,
@@ -74,6 +74,9 @@ _LATER: dict[str, dict[str, Any]] = {
         "rate_limit": None,
         "speculate": False,
         "allow_path": (),
+        "cpus_per_worker": None,
+        "memory_per_worker": 0,
+        "gpus_per_worker": 0,
         "run_if": (),
         "iterations": (),
     },
@@ -291,6 +294,9 @@ class _Reader(ValueReader):
                 "rate_limit": self.optional(self._rate),
                 "speculate": self.flag,
                 "allow_path": self.list_of(self._absolute),
+                "cpus_per_worker": self.optional(self._cpus),
+                "memory_per_worker": self.whole(0, SIZE_MAX),
+                "gpus_per_worker": self._gpus,
                 "split": self.optional(self.whole(0, INT_MAX)),
                 "returns": self.optional(self.one_of(*RETURNS)),
                 "run_invocation_timeout_s": self.whole(1, INT_MAX),
@@ -431,6 +437,22 @@ class _Reader(ValueReader):
             self.problems.append(f"{key}: is {str(value)[:80]}; it must be a number from 0 to 100")
             return 0.0
         return float(value)
+
+    def _cpus(self, value: object, key: str) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not CPUS_MIN <= value <= CPUS_MAX:
+            self.problems.append(f"{key}: is {str(value)[:80]}; it must be a number from {CPUS_MIN} to {CPUS_MAX}")
+            return 1.0
+        return float(value)
+
+    def _gpus(self, value: object, key: str) -> float:
+        try:
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise ValueError(f"it must be {Field('gpus').allowed}")
+            # Whole numbers stay whole: the digest of the document depends on it.
+            return cast(float, parse_value(Field("gpus"), value))
+        except ValueError as error:
+            self.problems.append(f"{key}: is {str(value)[:80]}; {error}")
+            return 0
 
     def _retry_delay(self, value: object, key: str) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= DELAY_S_MAX:

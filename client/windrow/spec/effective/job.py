@@ -192,6 +192,8 @@ class EffectiveStep(NamedTuple):
     `retry_delay_s`: the delay of the first retry of a mini-batch, doubled with each further one. `rate_limit`: of all
     nodes together. `speculate`: a straggler may run twice at the same time. `allow_path`: what it
     asks for beyond its inputs and outputs, where scripts are confined; ":rw" at the end: also to write.
+    `cpus_per_worker` (slots; None for one), `memory_per_worker` (bytes) and `gpus_per_worker` (below 1, a part of one):
+    what a worker needs of its node; 0 for nothing that is counted.
     `returns`: what the rows of `run()` stand for; if None, `rows_stand_for` says.
     `reuse`: results of an earlier job with the same inputs and code may replace a run.
     `environment`: built on each node that serves the step; None for the node's own Python.
@@ -232,6 +234,9 @@ class EffectiveStep(NamedTuple):
     rate_limit: Rate | None = None
     speculate: bool = False
     allow_path: tuple[str, ...] = ()
+    cpus_per_worker: float | None = None
+    memory_per_worker: int = 0
+    gpus_per_worker: float = 0
     run_invocation_timeout_s: int = 60
     task_overhead_timeout_s: int = 600
     progress_update_timeout_s: int | None = None

@@ -20,7 +20,7 @@ from windrow.spec.reading.context import Context, Origin, origin_of
 from windrow.spec.reading.keys import Resolve, as_mapping, check_keys, read_scalar, read_text
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.reading.problems import StepCode
-from windrow.spec.settings.fields import INT_MAX
+from windrow.spec.settings.fields import INT_MAX, worker_needs
 from windrow.spec.settings.schema import LIMITS, RESOURCES
 
 _OPTION = re.compile(r"--?[A-Za-z]")
@@ -64,8 +64,9 @@ def read_command(
         context.codes.append(StepCode(name, folder, code.place, code_key, variables=variables))
     command = _command(settings, f"{key}.command", outputs, input_state, context)
     resources = as_mapping(entries.get("resources"), f"{key}.resources", context)
+    needs: dict[str, Any] = {}
     if resources is not None:
-        _check_resources(resources, f"{key}.resources", resolve, context)
+        needs = _read_resources(resources, f"{key}.resources", key, resolve, context)
     limits = as_mapping(entries.get("limits"), f"{key}.limits", context)
     timeout_s, origin = INT_MAX, Origin("default")
     if limits is not None:
@@ -92,6 +93,7 @@ def read_command(
         compute=compute,
         run_invocation_timeout_s=timeout_s,
         **_FIXED,
+        **needs,
     )
     return step, folder
 
@@ -164,10 +166,19 @@ def _with_options_joined(command: str) -> tuple[str, list[str]]:
     return "\n".join(lines), options
 
 
-def _check_resources(resources: Mapping, key: str, resolve: Resolve, context: Context) -> None:
+def _read_resources(resources: Mapping, key: str, step_key: str, resolve: Resolve, context: Context) -> dict[str, Any]:
+    """What the command needs of its node."""
     check_keys(resources, RESOURCES, key, context)
+    needs: dict[str, Any] = {}
+    for name in worker_needs():
+        given = resources.entries.get(name)
+        value = None if is_null(given) else read_scalar(given, RESOURCES[name], f"{key}.{name}", context, resolve)
+        if given is not None and value is not None:
+            needs[name] = value
+            context.origins[f"{step_key}.{name}"] = origin_of(given)
     count, key = resources.entries.get("instance_count"), f"{key}.instance_count"
     if count is None or is_null(count):
-        return
+        return needs
     if read_scalar(count, RESOURCES["instance_count"], key, context, resolve) not in (None, 1):
         context.problems.warn(count, key, f"{shown(count)} has no effect: a command runs once, on one node.")
+    return needs

@@ -24,7 +24,7 @@ from windrow.spec.settings.arguments import (
     find_runtime_arguments,
     parse_partition_keys,
 )
-from windrow.spec.settings.fields import Field
+from windrow.spec.settings.fields import Field, worker_needs
 from windrow.spec.settings.pace import parse_rate
 from windrow.spec.settings.schema import RESOURCES, RETRY_SETTINGS, STEP
 
@@ -38,6 +38,9 @@ DEFAULTS: dict[str, Any] = {
     "partition_keys": (),
     "instance_count": -1,
     "max_concurrency_per_instance": None,
+    "cpus_per_worker": None,
+    "memory_per_worker": 0,
+    "gpus_per_worker": 0,
     "logging_level": "INFO",
     "error_threshold": -1,
     "mini_batch_error_threshold": -1,
@@ -122,6 +125,8 @@ class StepSettings:
             nested, name = resources.entries.get("max_concurrency_per_instance"), "max_concurrency_per_instance"
             if nested and is_null(entries.get(name)):
                 self._read(nested, RESOURCES[name], f"{resources_key}.{name}", name)
+            for name in worker_needs():
+                self._read(resources.entries.get(name), RESOURCES[name], f"{resources_key}.{name}", name)
         self._read_partition_keys(entries.get("partition_keys"))
 
     def _read_partition_keys(self, node: Node | None) -> None:

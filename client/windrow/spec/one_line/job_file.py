@@ -30,6 +30,7 @@ from windrow.spec.one_line.request import ROW_SUFFIXES, SCRIPT_SUFFIX, OneLine
 from windrow.spec.one_line.sizes import Chosen, choose_size, what
 from windrow.spec.one_line.text_tables import HowRead, how_read
 from windrow.spec.one_line.yaml_text import flow, scalar
+from windrow.spec.settings.fields import parse_value, worker_needs
 from windrow.spec.settings.pace import parse_duration, parse_rate
 from windrow.spec.settings.schema import RETURNS
 from windrow.spec.tables.mltable import FILE_NAME, PLAIN_KEY, PLAIN_VALUE
@@ -123,6 +124,9 @@ def make_job_file(
         lines.append(f"    partition_keys: [{', '.join(scalar_in_list(key) for key in one.partition_keys)}]")
     if one.workers is not None:
         lines.append(f"    max_concurrency_per_instance: {one.workers}")
+    needs = {name: value for name in worker_needs() if (value := getattr(one, name)) is not None}
+    if needs:
+        lines.append(f"    resources: {flow(needs)}")
     retries = {"max_retries": one.max_retries, "timeout": one.timeout}
     given_retries = {name: value for name, value in retries.items() if value is not None}
     if given_retries:
@@ -212,6 +216,13 @@ def _check_arguments(one: OneLine) -> None:
         raise UsageError(f"--returns {one.returns}: it must be one of {', '.join(RETURNS)}.")
     if one.split is not None and one.split not in ("auto", "off") and not (one.split.isdecimal() and int(one.split)):
         raise UsageError(f"--split {one.split}: it must be off, auto, or how many mini-batches to split at a time.")
+    for name, field in worker_needs().items():
+        text = getattr(one, name)
+        try:
+            if text is not None:
+                parse_value(field, text)
+        except ValueError as error:
+            raise UsageError(f"--{name.replace('_', '-')} {text}: {error}.") from None
     for option, text, parse in (
         ("--retry-delay", one.retry_delay, parse_duration),
         ("--rate-limit", one.rate_limit, parse_rate),

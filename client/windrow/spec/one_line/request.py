@@ -37,6 +37,9 @@ class OneLine(NamedTuple):
     split: str | None = None
     retry_delay: str | None = None
     rate_limit: str | None = None
+    cpus_per_worker: str | None = None
+    memory_per_worker: str | None = None
+    gpus_per_worker: str | None = None
     speculate: bool = False
     arguments: tuple[str, ...] = ()
     slots: int = 1

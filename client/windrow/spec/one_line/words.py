@@ -13,6 +13,9 @@ OPTIONS = {
     "mini_batch_size": "--mini-batch-size",
     "partition_keys": "--partition-keys",
     "max_concurrency_per_instance": "--workers",
+    "resources.cpus_per_worker": "--cpus-per-worker",
+    "resources.memory_per_worker": "--memory-per-worker",
+    "resources.gpus_per_worker": "--gpus-per-worker",
     "--retry_delay": "--retry-delay",
     "--rate_limit": "--rate-limit",
 }

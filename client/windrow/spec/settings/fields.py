@@ -20,6 +20,8 @@ TIMEOUT_S_MAX = 259_200
 _SIZE = re.compile(r"(\d{1,18})([kmg]b)?", re.ASCII | re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3}
 SIZE_MAX = 2**62
+CPUS_MIN, CPUS_MAX = 0.01, 4096
+GPUS_MAX = 1024
 
 _TRUE = {"true", "1", "1.0"}
 _FALSE = {"false", "0", "0.0"}
@@ -28,10 +30,10 @@ _FALSE = {"false", "0", "0.0"}
 class Field(NamedTuple):
     """One setting.
 
-    `kind`: `int`, `number`, `bool`, `size`, `duration` (read as seconds), `rate` (stays text), `choice` or `text`
-    for scalars; `texts` (list of text), `map` (text to text) or `node` (read by code of its own). `minimum` and
-    `maximum` are inclusive. `effect`: empty, or why the setting has no effect, for a warning. `choices` of a number:
-    words that are allowed besides numbers.
+    `kind`: `int`, `number`, `bool`, `size`, `gpus` (whole, or below 1), `duration` (read as seconds), `rate` (stays
+    text), `choice` or `text` for scalars; `texts` (list of text), `map` (text to text) or `node` (read by code of its
+    own). `minimum` and `maximum` are inclusive. `effect`: empty, or why the setting has no effect, for a warning.
+    `choices` of a number: words that are allowed besides numbers.
     """
 
     kind: str
@@ -56,6 +58,8 @@ class Field(NamedTuple):
                 return f"{what} from {self.minimum or 0:.15g} to {self.maximum:.15g}"
             case "bool":
                 return "true or false"
+            case "gpus":
+                return "a whole number, or a part of one GPU from 0.01 to 1, such as 0.5"
             case "size":
                 return "a whole number, optionally followed directly by kb, mb or gb, such as 10 or 100kb"
             case "duration":
@@ -69,6 +73,15 @@ class Field(NamedTuple):
             case "map":
                 return "a mapping of text to text"
         return "text"
+
+
+def worker_needs() -> dict[str, Field]:
+    """What a worker needs of its node, by setting."""
+    return {
+        "cpus_per_worker": Field("number", CPUS_MIN, CPUS_MAX),
+        "memory_per_worker": Field("size"),
+        "gpus_per_worker": Field("gpus"),
+    }
 
 
 def timeout() -> Field:
@@ -103,6 +116,10 @@ def parse_value(field: Field, value: str | int | float | bool | None) -> int | f
                 return True
             if text.casefold() in _FALSE:
                 return False
+        case "gpus":
+            share = _number(value, text)
+            if share is not None and (0.01 <= share <= 1 or (float(share).is_integer() and 0 <= share <= GPUS_MAX)):
+                return int(share) if float(share).is_integer() else share
         case "size":
             found = None if isinstance(value, (bool, float)) else _SIZE.fullmatch(text)
             if found and (size := int(found[1]) * _SIZE_UNITS[(found[2] or "").casefold()]) <= SIZE_MAX:

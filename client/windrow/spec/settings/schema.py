@@ -8,7 +8,7 @@ docs/reference/azure-ml/client.md.
 
 from __future__ import annotations
 
-from windrow.spec.settings.fields import INT_MAX, Field, threshold, timeout
+from windrow.spec.settings.fields import INT_MAX, Field, threshold, timeout, worker_needs
 
 ITERATIONS_MAX = 1000
 """The most iterations of a loop, as in Azure ML."""
@@ -176,6 +176,8 @@ RESOURCES: dict[str, Field] = {
     "docker_args": Field("node", effect="workers do not run in containers"),
     # Step level is the documented place, but the documentation's layout suggests this one: both are read.
     "max_concurrency_per_instance": Field("int", 1, INT_MAX),
+    # Windrow's own.
+    **worker_needs(),
 }
 
 TASK: dict[str, Field] = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, zip_longest
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ class Claim:
     """A step that has workers, or could use some. `demand`: how many it could use now. `held`: how many it has.
     `need`: what one worker takes of each resource, and `cost` the dominant share of that. `rank`: higher goes first;
     equal ones share by `weight`, and ties go to the lower `age`. `turn_s`: a worker is not passed on earlier for the
-    sake of the mean.
+    sake of the mean. `is_fixed`: its step says what a worker needs, which may be more than its share of the time.
     """
 
     step_id: StepId
@@ -56,6 +56,7 @@ class Claim:
     weight: float = 1.0
     age: tuple[int, ...] = (0,)
     turn_s: float = 2.0
+    is_fixed: bool = False
     cost: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,12 +86,58 @@ class Entitlements:
 
 def entitle(claims: Sequence[Claim], owners: Mapping[str, Owner], owed: Owed) -> Entitlements:
     """Divide one capacity among claims. Claims of a project that `owners` does not have are ignored."""
-    fair = fair_shares(claims, owners)
+    found = _whole(claims, owners, owed, None)
+    first = _first_in_turn(claims, found, owed)
+    if first is None:
+        return found
+    # It gets its worker, and the others what that leaves.
+    rest = [replace(claim, demand=claim.demand - 1) if claim is first else claim for claim in claims]
+    left = [max(0.0, 1.0 - need) for need in first.need]
+    owner = owners[first.project]
+    bounds = (
+        tuple(max(0.0, bound - need) for bound, need in zip(bounds, first.need, strict=True))
+        for bounds in (owner.quota, owner.limit)
+    )
+    quota, limit = bounds
+    workers = _whole(rest, {**owners, owner.name: replace(owner, quota=quota, limit=limit)}, owed, left).workers
+    workers[first.step_id] = workers.get(first.step_id, 0) + 1
+    return Entitlements(found.projects, found.steps, workers)
+
+
+def _first_in_turn(claims: Sequence[Claim], found: Entitlements, owed: Owed) -> Claim | None:
+    """Of those whose worker is larger than what all others would leave, the one whose turn it is, if it is anybody's.
+    It has waited until it was owed a turn, and keeps its worker until it is owed nothing.
+    """
+
+    def is_due(claim: Claim) -> bool:
+        amount = owed.steps.get(claim.step_id, 0.0)
+        return amount >= claim.cost * claim.turn_s or (claim.held > 0 and amount > 0)
+
+    due = [
+        claim
+        for claim in claims
+        if claim.is_fixed
+        and claim.demand > 0
+        and not found.workers.get(claim.step_id)
+        and found.steps.get(claim.step_id, 0.0) > _ROUNDING
+        and is_due(claim)
+    ]
+    return min(
+        due, key=lambda claim: (claim.held == 0, -owed.steps[claim.step_id] / claim.cost, claim.age), default=None
+    )
+
+
+def _whole(
+    claims: Sequence[Claim], owners: Mapping[str, Owner], owed: Owed, capacity: Sequence[float] | None
+) -> Entitlements:
+    """Whole workers by fair shares of a capacity; None: all of it."""
+    fair = fair_shares(claims, owners, capacity)
     divisions = _divide(fair, owners, owed)
-    used = [0.0] * (len(claims[0].need) if claims else 0)
+    all_of_it = list(capacity or [1.0] * (len(claims[0].need) if claims else 0))
+    used = [0.0] * len(all_of_it)
     for one in divisions:
         used = [at + more for at, more in zip(used, one.used, strict=True)]
-    _give_rest(divisions, used)
+    _give_rest(divisions, used, all_of_it)
     workers = {step_id: count for one in divisions for step_id, count in one.workers.items() if count}
     return Entitlements(fair.projects, fair.steps, workers)
 
@@ -106,15 +153,18 @@ class FairShares(NamedTuple):
     budgets: dict[str, list[float]]
 
 
-def fair_shares(claims: Iterable[Claim], owners: Mapping[str, Owner]) -> FairShares:
-    """Fill one capacity in like water: for projects, and in each for its steps."""
+def fair_shares(
+    claims: Iterable[Claim], owners: Mapping[str, Owner], capacity: Sequence[float] | None = None
+) -> FairShares:
+    """Fill a capacity in like water: for projects, and in each for its steps. None: all of each resource."""
     by_project: dict[str, list[Claim]] = {}
     for claim in claims:
         if claim.project in owners and 0 < claim.cost <= 1 + _ROUNDING:
             by_project.setdefault(claim.project, []).append(claim)
     names = list(by_project)
     shares = [_share_of(owners[name], by_project[name]) for name in names]
-    fair = dict(zip(names, fill(shares, (1.0,) * len(shares[0].profile) if shares else ()), strict=True))
+    all_of_it = capacity or [1.0] * (len(shares[0].profile) if shares else 0)
+    fair = dict(zip(names, fill(shares, all_of_it), strict=True))
     steps: dict[StepId, float] = {}
     budgets: dict[str, list[float]] = {}
     for name, share in zip(names, shares, strict=True):
@@ -252,9 +302,9 @@ def _turn(claim: Claim, whole: int, owed: Owed) -> tuple[tuple[float, ...], floa
     return tuple(-at for at in claim.rank), -amount, claim.age
 
 
-def _give_rest(divisions: Sequence[_Division], used: Sequence[float]) -> None:
+def _give_rest(divisions: Sequence[_Division], used: Sequence[float], all_of_it: Sequence[float]) -> None:
     """Give out what is left, one worker a project and round, to those that can use it."""
-    left = [1.0 - at for at in used]
+    left = [most - at for at, most in zip(used, all_of_it, strict=True)]
     divisions = [one for one in divisions if one.waiting]
     while divisions:
         for one in divisions:

@@ -12,9 +12,15 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from windrow.common.device_packing import is_fraction, pack
+
 from windrow_master.core.ids import NodeId, StepId
 
 Vector = tuple[float, ...]
+"""One number for each resource: slots, then memory and GPUs where a step needs some of these."""
+
+SLOTS, MEMORY, GPUS = range(3)
+"""The places of resources in a vector."""
 
 NO_BOUND = 1 << 30
 """A node may have as many workers of a step as it has room for."""
@@ -22,6 +28,8 @@ NO_BOUND = 1 << 30
 _ROUNDING = 1e-6
 _CHANGES_MAX = 2000
 """Of one decision; the next one goes on. It bounds how long a decision takes."""
+_ROOMS_TRIED = 8
+"""On so many nodes room is looked for in one decision, and on so many others for what has to go."""
 
 
 @dataclass(slots=True)
@@ -54,14 +62,31 @@ class Place:
                 room[at] -= count * each
         self.room, self.has_changed = room, True
 
+    def packs(self) -> bool:
+        """Whether what is there fits on the GPUs that it has."""
+        there = [
+            each[GPUS] for step_id, each in self.needs.items() for _ in range(self.workers[step_id]) if each[GPUS:]
+        ]
+        return not any(map(is_fraction, there)) or pack(round(self.total[GPUS]), there) is not None
+
     def fits(self, need: Vector, most: int) -> int:
         """How many workers with this need it has room for, at most `most`."""
-        return _fitting(self.room, need, most)
+        most = _fitting(self.room, need, most)
+        if most and len(need) > GPUS and need[GPUS] > 0:
+            there = [each[GPUS] for step_id, each in self.needs.items() for _ in range(self.workers[step_id])]
+            if is_fraction(need[GPUS]) or any(map(is_fraction, there)):
+                # Fractions leave pieces of several devices, which are no whole one together.
+                devices = round(self.total[GPUS])
+                while most and pack(devices, [*there, *[need[GPUS]] * most]) is None:
+                    most -= 1
+        return most
 
 
 def _fitting(rooms: Sequence[float], need: Vector, most: int) -> int:
-    """How many workers with this need there is room for, at most `most`."""
-    for room, each in zip(rooms, need, strict=True):
+    """How many workers with this need there is room for, at most `most`. Resources that `rooms` does not have are not
+    bounded.
+    """
+    for room, each in zip(rooms, need, strict=False):
         if each > 0:
             most = min(most, math.floor((room + _ROUNDING) / each))
     return max(0, most)
@@ -70,7 +95,7 @@ def _fitting(rooms: Sequence[float], need: Vector, most: int) -> int:
 @dataclass(slots=True)
 class Allowance:
     """What is left for the crews of one project together, of each resource in its own unit: of its quota, or of its
-    limit. Below 0, they have more.
+    limit. Below 0, they have more. Resources at the end that `room` does not have are not counted.
     """
 
     room: list[float]
@@ -81,7 +106,7 @@ class Allowance:
 
     def take(self, need: Vector, count: int) -> None:
         """Take workers off what is left; below 0, add some."""
-        self.room = [room - count * each for room, each in zip(self.room, need, strict=True)]
+        self.room = [room - count * each for room, each in zip(self.room, need, strict=False)]
 
 
 @dataclass(slots=True)
@@ -107,16 +132,34 @@ class Crew:
     pays_s: float = 0.0
     quota: Allowance | None = None
     allowance: Allowance | None = None
+    is_fixed: bool = False
+    capacity: Vector | None = None
+    size: float = field(init=False)
+    """How hard a worker is to place."""
+    scarcest: int = field(init=False)
+    """The resource of which it takes most."""
+
+    def __post_init__(self) -> None:
+        self.measure(self.capacity)
+
+    def measure(self, capacity: Vector | None) -> None:
+        """Compare its need with what all nodes have together; None: with the other resources."""
+        self.capacity = capacity
+        sizes = self.need
+        if capacity is not None:
+            sizes = tuple(need / all_ if all_ > 0 else 0.0 for need, all_ in zip(self.need, capacity, strict=True))
+        self.size = max(sizes)
+        self.scarcest = sizes.index(self.size)
+
+    @property
+    def gpu_fraction(self) -> float:
+        """What a worker takes of a GPU that it shares; 0 if it shares none."""
+        return self.need[GPUS] if len(self.need) > GPUS and is_fraction(self.need[GPUS]) else 0.0
 
     @property
     def is_owed(self) -> bool:
         """Whether its project has less than it is guaranteed."""
         return self.quota is not None and self.quota.fits(self.need, 1) > 0
-
-    @property
-    def size(self) -> float:
-        """How hard a worker is to place."""
-        return max(self.need)
 
     def may_be_on(self, node_id: NodeId) -> bool:
         """Whether it may have workers on a node."""
@@ -124,7 +167,7 @@ class Crew:
 
     def need_on(self, at: Place) -> Vector:
         """What a worker takes of a node: where a node may have more workers than processors, they share these."""
-        if self.most_on <= at.processors or self.most_on == NO_BOUND:
+        if self.is_fixed or self.most_on <= at.processors or self.most_on == NO_BOUND:
             return self.need
         return (at.processors / self.most_on, *self.need[1:])
 
@@ -177,10 +220,19 @@ class Layout:
                 del at.workers[step_id]
                 at.since.pop(step_id, None)
                 continue
-            crew.on[at.node_id] = count
-            crew.held += count
+            # An agent may have had more than its step may have there.
+            at.workers[step_id] = crew.on[at.node_id] = min(count, crew.most_on)
+            crew.held += crew.on[at.node_id]
             at.needs[step_id] = crew.need_on(at)
         at.count_room()
+        self._keep_what_fits(at)
+
+    def _keep_what_fits(self, at: Place) -> None:
+        """Of what is there by what an agent has said, no more stays than fits: the largest goes first."""
+        there = [self.crews[step_id] for step_id in at.needs]
+        for crew in sorted(there, key=lambda crew: (not crew.is_fixed, -crew.size, crew.step_id)):
+            while crew.on.get(at.node_id) and (min(at.room) < -_ROUNDING or not at.packs()):
+                crew.change(at, -1, -math.inf)
 
     def drop_place(self, node_id: NodeId) -> None:
         """A node has gone, and what was there with it. What it was told stays as it is."""
@@ -247,7 +299,10 @@ def place(crews: Sequence[Crew], places: Mapping[NodeId, Place], now_s: float) -
         # A big one that has yielded may have left room for others.
         free = _Free(places, now_s)
         for crew in lacking:
-            free.give(crew, missing[crew.step_id])
+            missing[crew.step_id] = free.give(crew, missing[crew.step_id])
+    large = [crew for crew in lacking if crew.is_fixed and missing[crew.step_id] > 0]
+    for crew in large:
+        _make_room(crew, crews, missing, places, now_s)
 
 
 def place_standby(crews: Sequence[Crew], places: Mapping[NodeId, Place], now_s: float) -> None:
@@ -257,6 +312,117 @@ def place_standby(crews: Sequence[Crew], places: Mapping[NodeId, Place], now_s: 
     free = _Free(places, now_s)
     for crew in crews:
         free.give(crew, _CHANGES_MAX)
+
+
+def _make_room(
+    crew: Crew, crews: Sequence[Crew], missing: dict[StepId, int], places: Mapping[NodeId, Place], now_s: float
+) -> None:
+    """Place one worker that finds its room in pieces only, on several nodes: smaller workers of one node end, as far as
+    their crews have more than they are entitled to, or go to other nodes.
+    """
+    smaller = {
+        one.step_id: _Victim(one, missing, places, now_s) for one in crews if one is not crew and one.size < crew.size
+    }
+    able = [at for at in places.values() if at.node_id not in crew.barred and smaller.keys() & at.workers.keys()]
+    for at in heapq.nlargest(_ROOMS_TRIED, able, key=lambda at: (at.room[crew.scarcest], at.node_id)):
+        if not crew.may_be_on(at.node_id) or crew.on.get(at.node_id, 0) >= crew.most_on:
+            continue
+        if not _fitting(at.total, crew.need_on(at), 1):
+            continue
+        clearing = _Clearing(crew, at, smaller, missing, places, now_s)
+        if clearing.clear():
+            crew.change(at, 1, now_s)
+            missing[crew.step_id] -= 1
+            return
+        clearing.undo()
+
+
+class _Clearing:
+    """Makes room on one node for one worker."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        at: Place,
+        smaller: Mapping[StepId, _Victim],
+        missing: dict[StepId, int],
+        places: Mapping[NodeId, Place],
+        now_s: float,
+    ) -> None:
+        self._crew, self._at, self._missing, self._now_s = crew, at, missing, now_s
+        self._smaller, self._missing_before = smaller, dict(missing)
+        others = (other for other in places.values() if other is not at)
+        self._others = heapq.nlargest(_ROOMS_TRIED, others, key=lambda other: (other.room[SLOTS], other.node_id))
+        self._done: list[tuple[Crew, Place, int, dict[StepId, float]]] = []
+        """What has changed: whose workers, where, by how many, and since when which crews had theirs before."""
+
+    def clear(self) -> bool:
+        """Have workers end or go until there is room; return whether there is."""
+        while not self._crew.may_add(self._at, 1):
+            if not any(self._leaves(self._smaller[step_id]) for step_id in self._in_the_way()):
+                return False
+        return True
+
+    def undo(self) -> None:
+        """Take it all back."""
+        for crew, at, count, since in reversed(self._done):
+            crew.change(at, -count, self._now_s)
+            at.since.clear()
+            at.since.update(since)
+        self._missing.update(self._missing_before)
+        self._done = []
+
+    def _change(self, crew: Crew, at: Place, count: int) -> None:
+        self._done.append((crew, at, count, dict(at.since)))
+        crew.change(at, count, self._now_s)
+
+    def _in_the_way(self) -> list[StepId]:
+        """Whose workers hold what is lacking there, the smallest first."""
+        need = self._crew.need_on(self._at)
+        lacking = [r for r, each in enumerate(need) if each > self._at.room[r] + _ROUNDING]
+        # Where it is the limit of its project that is lacking, or a whole device, any that holds of the same may help.
+        lacking = lacking or [r for r, each in enumerate(need) if each > 0]
+        found = [
+            step_id
+            for step_id, each in self._at.needs.items()
+            if step_id in self._smaller and any(each[r] > 0 for r in lacking)
+        ]
+        return sorted(found, key=lambda step_id: (self._smaller[step_id].crew.size, step_id))
+
+    def _leaves(self, victim: _Victim) -> bool:
+        """Have one worker end or go; return whether it could."""
+        crew = victim.crew
+        if not self._ends(victim, self._at):
+            if not self._may_end(victim, self._at):
+                return False
+            self._change(crew, self._at, -1)
+            if not any(self._comes(crew, other) for other in self._others):
+                return False
+        return True
+
+    def _may_end(self, victim: _Victim, at: Place) -> bool:
+        return bool(victim.crew.on.get(at.node_id)) and (self._crew.is_owed or victim.has_paid(at))
+
+    def _ends(self, victim: _Victim, at: Place) -> bool:
+        """End a worker of a crew that has more than it is entitled to; return whether there was one."""
+        if victim.beyond <= 0 or not self._may_end(victim, at):
+            return False
+        self._missing[victim.crew.step_id] += 1
+        self._change(victim.crew, at, -1)
+        return True
+
+    def _comes(self, crew: Crew, other: Place) -> bool:
+        """Give a crew a worker on another node, where others may end for it; return whether there is room."""
+        if not crew.may_be_on(other.node_id) or crew.on.get(other.node_id, 0) >= crew.most_on:
+            return False
+        there = [
+            one for step_id in sorted(other.workers) if (one := self._smaller.get(step_id)) and one.crew is not crew
+        ]
+        while not crew.may_add(other, 1):
+            if not any(self._ends(one, other) for one in there):
+                return False
+        self._change(crew, other, 1)
+        return True
 
 
 class _Free:
@@ -270,8 +436,10 @@ class _Free:
         """Place workers where there is room, evenly; return how many found none."""
         if not wanted:
             return 0
-        resource = crew.need.index(crew.size)
+        resource = crew.scarcest
         heap = self._heap(crew, resource)
+        if crew.gpu_fraction:
+            wanted = self._fill_devices(crew, wanted)
         if wanted < len(heap):
             # One each, as elsewhere; a second one where no other node has room.
             for node_id in sorted(crew.warm):
@@ -280,6 +448,8 @@ class _Free:
                     crew.change(at, 1, self._now_s)
                     wanted -= 1
         each = max(1, wanted // max(1, len(heap)))
+        if crew.gpu_fraction:
+            each = math.floor(1 / crew.gpu_fraction + _ROUNDING)
         unfit: list[tuple[float, NodeId]] = []
         while wanted and heap:
             known, node_id = heap[0]
@@ -299,6 +469,19 @@ class _Free:
             heapq.heapreplace(heap, (-at.room[resource], node_id))
         for entry in unfit:
             heapq.heappush(heap, entry)
+        return wanted
+
+    def _fill_devices(self, crew: Crew, wanted: int) -> int:
+        """Place workers that share a GPU on devices of which others have a part; return how many found none. Whole
+        devices stay free for those that need them.
+        """
+        begun = [at for at in self._places.values() if _ROUNDING < at.room[GPUS] % 1 < 1 - _ROUNDING]
+        for at in sorted(begun, key=lambda at: (at.room[GPUS] % 1, at.node_id)):
+            while wanted and at.room[GPUS] % 1 + _ROUNDING >= crew.gpu_fraction and crew.may_add(at, 1):
+                crew.change(at, 1, self._now_s)
+                wanted -= 1
+                if at.room[GPUS] % 1 < _ROUNDING:
+                    break
         return wanted
 
     def _heap(self, crew: Crew, resource: int) -> list[tuple[float, NodeId]]:
@@ -378,15 +561,26 @@ def _take_over(
 def _yielding(crew: Crew, victim: Crew, at: Place, most: int) -> int:
     """How many workers of `victim` must end on a node for one of `crew`; 0 if they would not be enough."""
     count = 0
-    lacking = [at.room]
+    lacking: list[list[float]] = [at.room]
     if crew.allowance is not None and not crew.allowance.fits(crew.need_on(at), 1):
         if victim.allowance is not crew.allowance:
             return 0
         lacking.append(crew.allowance.room)
     for rooms in lacking:
-        for room, each, freed in zip(rooms, crew.need_on(at), victim.need_on(at), strict=True):
+        for room, each, freed in zip(rooms, crew.need_on(at), victim.need_on(at), strict=False):
             if each > room + _ROUNDING:
                 if freed <= 0:
                     return 0
                 count = max(count, math.ceil((each - room - _ROUNDING) / freed))
-    return count if 0 < count <= min(most, victim.on.get(at.node_id, 0)) else 0
+    most = min(most, victim.on.get(at.node_id, 0))
+    if len(crew.need) > GPUS and crew.need[GPUS] > 0:
+        while count <= most and not _packs_without(crew, victim, at, count):
+            count += 1
+    return count if 0 < count <= most else 0
+
+
+def _packs_without(crew: Crew, victim: Crew, at: Place, count: int) -> bool:
+    """Whether the GPUs of a node have room for a worker once so many of `victim` have ended."""
+    left = {**at.workers, victim.step_id: at.workers[victim.step_id] - count}
+    needs = [need[GPUS] for step_id, need in at.needs.items() for _ in range(left[step_id])]
+    return pack(round(at.total[GPUS]), [*needs, crew.need[GPUS]]) is not None
