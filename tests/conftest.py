@@ -6,6 +6,7 @@ that, and CI runners start tests so.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,10 +18,17 @@ from typing import Any
 import pytest
 
 UNMOUNT_S = 90.0
-FIRST = ("containers", "interpreters", "packaging", "compatibility")
-"""Folders whose tests wait for containers, downloads and builds: they begin first, beside the others."""
+OF_THE_SHARED_CLUSTER = "tests/containers, of the shared cluster"
+"""The longest block of tests. It begins first, and its process makes the images; those of other Pythons, which need
+none, begin beside it. Later blocks find the images made."""
+SHARING = tuple(f"test_containers_{name}.py" for name in ("jobs", "kills", "network", "secrets", "setup", "strangers"))
+"""Files whose tests share a cluster; others of tests/containers have clusters of their own, or none."""
+SECONDS = Path(__file__).with_name("seconds.json")
+"""How long each block of tests took that takes long, as `make test PYTEST=--record-seconds` has noted it."""
+NOTED_S = 5.0
+"""Shorter blocks are not noted."""
 LAST = ("core", "reference", "spec", "tables", "worker")
-"""Folders whose files take seconds: they come last, so that no long file runs alone at the end."""
+"""Folders whose files take seconds: of what is not noted, they come last."""
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -28,15 +36,63 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = f"note in tests/{SECONDS.name} how long blocks of tests take"
+    parser.addoption("--record-seconds", action="store_true", help=told)
+
+
+def block_of(nodeid: str) -> str:
+    """What one test process takes as a whole: a file; but all tests of the shared cluster are one block, and tests that
+    share nothing and take minutes are one each."""
+    file = nodeid.partition("::")[0]
+    if _folder(nodeid) == "interpreters" or file.endswith("/test_containers_documentation.py"):
+        return nodeid
+    return OF_THE_SHARED_CLUSTER if Path(file).name in SHARING else file
+
+
+def _folder(nodeid: str) -> str:
+    return Path(nodeid).parts[1]
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long waits begin first, short tests come last; otherwise the order is random (pytest-randomly, before)."""
+    """Long blocks begin first, so that none runs alone at the end; otherwise the order is random (pytest-randomly,
+    before)."""
+    seconds: dict[str, float] = json.loads(SECONDS.read_text())
 
-    def place(item: pytest.Item) -> int:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        return FIRST.index(folder) if folder in FIRST else len(FIRST) + (folder in LAST)
+    def place(item: pytest.Item) -> tuple[int, float, bool]:
+        block, folder = block_of(item.nodeid), _folder(item.nodeid)
+        first = (block == OF_THE_SHARED_CLUSTER, folder == "interpreters", True).index(True)
+        return first, -seconds.get(block, 0.0), folder in LAST
 
     items.sort(key=place)
+
+
+class _Seconds:
+    """How long the blocks of this test run take, as the process hears that hands them out."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        block = block_of(report.nodeid)
+        self._taken[block] = self._taken.get(block, 0.0) + report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        known = {**json.loads(SECONDS.read_text()), **self._taken}
+        # A block is a file, one of its tests, or that of the shared cluster. Files may be gone.
+        there = {block: taken for block, taken in known.items() if self._is_there(block)}
+        long = {block: round(taken) for block, taken in sorted(there.items()) if taken >= NOTED_S}
+        SECONDS.write_text(json.dumps(long, indent=2) + "\n")
+
+    def _is_there(self, block: str) -> bool:
+        return block == OF_THE_SHARED_CLUSTER or (SECONDS.parents[1] / block.partition("::")[0]).exists()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where that is asked for, note how long blocks take: of several processes, the one that hands them out does."""
+    if config.getoption("--record-seconds") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Seconds())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -48,15 +104,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With several test processes, each takes a whole file; one takes all container tests, which share a cluster. The
-    tests of other Pythons share nothing, and take minutes."""
+    """Each test process takes a whole block."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith("tests/interpreters/"):
-                return nodeid
-            return "containers" if nodeid.startswith("tests/containers/") else super()._split_scope(nodeid)
+            return block_of(nodeid)
 
     return Scheduling(config, log)
 

@@ -1,10 +1,11 @@
-"""Container tests: one engine, images built once a session, one cluster that most tests share.
+"""Container tests: one engine, images built once a test run, one cluster that most tests share.
 
 They are skipped, with the reason, where no Docker engine answers, and fail there when WINDROW_REQUIRE_DOCKER=1.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 
@@ -16,11 +17,18 @@ AGENTS = 4
 
 
 @pytest.fixture(scope="session")
-def images() -> None:
-    """The images under test."""
+def images(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The images under test: the first process of a test run that needs them makes them, and others wait for it."""
     try:
         need_engine()
-        build_images()
+        # What lies above the folders of all processes of a test run, which xdist gives a name.
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
+        with (tmp_path_factory.getbasetemp().parent / "images").open("a+") as made:
+            fcntl.flock(made, fcntl.LOCK_EX)
+            made.seek(0)
+            if not run or run not in made.read():
+                build_images()
+                made.write(run)
     except EngineMissing as error:
         if os.environ.get("WINDROW_REQUIRE_DOCKER") == "1":
             pytest.fail(f"WINDROW_REQUIRE_DOCKER=1, and container tests cannot run: {error}")
