@@ -60,9 +60,14 @@ side-by-side = $(MAKE) --no-print-directory --jobs --output-sync=target $(1)
 check: setup ## Lint, types, import rules, stubs, documentation: seconds where little has changed, else a minute
 	@$(call side-by-side,types style layers check-stubs check-docs)
 
+# Without this, each test process rewrites the assertions of all tests for itself.
+.PHONY: rewritten-tests
+rewritten-tests: setup
+	@$(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1 || true
+
 .PHONY: test
 test: setup ## All of `check`, and all tests
-	@$(call side-by-side,types style layers check-stubs)
+	@$(call side-by-side,types style layers check-stubs $(if $(PYTEST),,rewritten-tests))
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --randomly-seed=$(SEED) $(PYTEST)
 
 .PHONY: bench
