@@ -251,7 +251,8 @@ def test_everybody_sees_where_they_stand(master: SecureMaster, tmp_path: Path) -
             assert "number 2 in line" in done(master, "job", "show", "late")
             assert "likely to end in about" in done(master, "job", "show", "train")
             done(master, "job", "update", "train", "--deadline", "1s")
-            assert "late; more workers cannot change that" in done(master, "job", "show", "train")
+            late = "late; more workers cannot change that"
+            wait_until(lambda: late in done(master, "job", "show", "train"), "the deadline has passed")
             (node,) = client.list_nodes()
             assert [(user.project, user.job_id, user.step, user.workers) for user in node.users] == [
                 ("vision", "train", "work", 2)
