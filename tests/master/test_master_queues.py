@@ -184,7 +184,7 @@ def test_the_commands_of_the_page(master: SecureMaster, tmp_path: Path) -> None:
     file = write_job(tmp_path / "project")
     # It waits for a pool that nobody is in.
     file.write_text(file.read_text().replace("type: parallel\n", "type: parallel\n    compute: cpu\n"))
-    (written,) = re.findall(r"```yaml\n(.*?)```", (ROOT / SHARE).read_text(), re.DOTALL)
+    (written,) = re.findall(r"```yaml\n(queues:\n.*?)```", (ROOT / SHARE).read_text(), re.DOTALL)
     (file.parent / "queues.yml").write_text(written)
     done(master, "job", "create", str(file), "--name", "nightly", "--project", "vision")
     token = tmp_path / "token"

@@ -116,8 +116,9 @@ class Placement:
         for step in state.steps.values():
             if state.held or state.settle_until_s or not step.settings.speculate or len(step.ready):
                 continue
-            measured = step.counters.succeeded - step.counters.taken_over
-            if not step.plan.is_done or measured <= 0 or state.jobs[step.job_key].state != JobState.RUNNING:
+            # What succeeded before a retry, or in another job, was not measured here.
+            measured = step.counters.measured
+            if not step.plan.is_done or not measured or state.jobs[step.job_key].state != JobState.RUNNING:
                 continue
             mean_s = step.counters.elapsed_us / 1e6 / measured
             able = [node for node in self._able(state, step) if node.capacity.get(step.step_id, 0)]
