@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from windrow.common.device_packing import choose, is_fraction, pack, take
 from windrow.common.queue_settings import Bounds, QueueSettings
 from windrow_master.core.commands import SetQueues
-from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.forecasts import forecast
+from windrow_master.core.ids import JobKey, NodeId, StepId
+from windrow_master.core.queue_reasons import reason_of_queue
+from windrow_master.core.queues import uses
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.shares import DECISION_S
 from windrow_master.core.sharing.placing import Crew, Place, place
@@ -135,6 +138,27 @@ def test_parts_of_several_gpus_are_no_whole_one() -> None:
     job(driver, 1, mini_batches=2, gpus_per_worker=0.6)
     job(driver, 2, mini_batches=5, gpus_per_worker=0.4)
     assert workers(driver) == [{1: 2, 2: 2}], "0.6 + 0.4 on each; a third of 0.4 has no device"
+
+
+def test_what_a_project_is_entitled_to_is_told_in_slots_whatever_its_workers_need_most() -> None:
+    driver = CoreDriver()
+    join(driver, Has(8, gpus=4))
+    job(driver, 1, project="slots", cpus_per_worker=2, gpus_per_worker=0.5)
+    job(driver, 2, project="gpus", cpus_per_worker=1, gpus_per_worker=1)
+    decide(driver)
+    fair = {name: use.fair for name, use in uses(driver.core.state).items()}
+    # Two thirds of the slots, and two thirds of the GPUs, with a third of the slots.
+    assert fair == {"slots": pytest.approx(16 / 3), "gpus": pytest.approx(8 / 3)}
+    found = reason_of_queue(driver.core.state, "gpus", driver.now)
+    assert (found.fair, found.wanted) == (pytest.approx(8 / 3), 4)
+
+
+def test_a_job_that_no_node_can_serve_stands_in_no_line() -> None:
+    driver = CoreDriver()
+    join(driver, Has(2))
+    job(driver, 1)
+    job(driver, 2, cpus_per_worker=64)
+    assert forecast(driver.core.state, driver.now).jobs[JobKey(2)].place == 0
 
 
 def test_a_worker_that_is_larger_than_its_share_gets_its_turn() -> None:

@@ -118,13 +118,14 @@ def forecast(state: CoreState, now: Moment) -> Forecast:
 
 
 def _waiting_jobs(state: CoreState) -> list[Job]:
-    """The jobs that could use a worker, and have none."""
+    """The jobs that have no worker, and could have one on a node that is there."""
+    room = Room(state)
     return [
         job
         for job in state.jobs.values()
         if job.state in (JobState.QUEUED, JobState.RUNNING)
         and not any(_has_workers(state, step) for step in job.steps)
-        and any(step.state == StepState.RUNNING and step.counters.queued for step in job.steps)
+        and any(step.state == StepState.RUNNING and step.counters.queued and room.of(step) for step in job.steps)
     ]
 
 

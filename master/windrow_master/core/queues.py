@@ -22,6 +22,7 @@ from windrow_master.core.commands import Moment, SetQueues, UpdateJob
 from windrow_master.core.ids import JobKey
 from windrow_master.core.ledger import note_lived
 from windrow_master.core.refused import Refused, job_ended, job_unknown
+from windrow_master.core.shares import fair_slots
 from windrow_master.core.state import CoreState, Queue
 from windrow_master.core.states import ENDED_JOBS, StepState
 from windrow_master.core.steps import too_many_jobs
@@ -151,8 +152,8 @@ def uses(state: CoreState) -> dict[str, QueueUse]:
     found = dict.fromkeys(state.queues, QueueUse())
     fair: dict[str, float] = {}
     for group in state.shares.groups.values():
-        for project, share in (group.last.projects if group.last is not None else {}).items():
-            fair[project] = fair.get(project, 0.0) + share * group.slots
+        for project, slots in fair_slots(group).items():
+            fair[project] = fair.get(project, 0.0) + slots
     workers: dict[str, int] = {}
     for node in state.nodes.values():
         for step_id, count in node.workers.items():

@@ -81,7 +81,7 @@ def project_share(state: CoreState, step: Step) -> ProjectShare:
     groups = [group for group in state.shares.groups.values() if is_in_pool(group.nodes[0], step)]
     for group in groups:
         total += group.slots
-        fair += group.last.projects.get(job.queue, 0.0) * group.slots if group.last is not None else 0.0
+        fair += fair_slots(group).get(job.queue, 0.0)
         crews = group.layout.crews
         held += sum(
             _slots_of(crew, group.layout.places)
@@ -322,10 +322,11 @@ class WhatIf:
                     left[claim.step_id] -= workers
                     if left[claim.step_id] < ROUNDING:
                         del left[claim.step_id]
-            for project, share in fair.projects.items():
-                projects[project] = projects.get(project, 0.0) + share * group.slots
+            for project, budget in fair.budgets.items():
+                slots = budget[SLOTS] * group.slots
+                projects[project] = projects.get(project, 0.0) + slots
                 if project in rights:
-                    rights[project].use(group.nodes[0].pools, share * group.slots)
+                    rights[project].use(group.nodes[0].pools, slots)
         return FairWorkers(steps, projects)
 
 
@@ -339,6 +340,12 @@ def steps_in_line(state: CoreState, demands: Mapping[StepId, int]) -> list[StepI
         claims = _claims(state, group, demands)
         found += in_line(claims, _owners(claims, rights, group), group.owed)
     return list(dict.fromkeys(found))
+
+
+def fair_slots(group: Group) -> dict[str, float]:
+    """The slots of a group that projects are entitled to, by the last decision."""
+    budgets = group.last.budgets if group.last is not None else {}
+    return {project: budget[SLOTS] * group.slots for project, budget in budgets.items()}
 
 
 def slots_held(state: CoreState, pool: str = WHOLE_CLUSTER) -> dict[str, float]:

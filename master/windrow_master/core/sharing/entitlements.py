@@ -75,12 +75,13 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class Entitlements:
-    """The answer. `projects`, `steps`: fair shares, as dominant shares. `workers`: whole ones; steps without any are
-    not named.
+    """The answer. `projects`, `steps`: fair shares, as dominant shares. `budgets`: what a project may use of each
+    resource. `workers`: whole ones; steps without any are not named.
     """
 
     projects: dict[str, float]
     steps: dict[StepId, float]
+    budgets: dict[str, list[float]]
     workers: dict[StepId, int]
 
 
@@ -101,7 +102,7 @@ def entitle(claims: Sequence[Claim], owners: Mapping[str, Owner], owed: Owed) ->
     quota, limit = bounds
     workers = _whole(rest, {**owners, owner.name: replace(owner, quota=quota, limit=limit)}, owed, left).workers
     workers[first.step_id] = workers.get(first.step_id, 0) + 1
-    return Entitlements(found.projects, found.steps, workers)
+    return Entitlements(found.projects, found.steps, found.budgets, workers)
 
 
 def _first_in_turn(claims: Sequence[Claim], found: Entitlements, owed: Owed) -> Claim | None:
@@ -139,7 +140,7 @@ def _whole(
         used = [at + more for at, more in zip(used, one.used, strict=True)]
     _give_rest(divisions, used, all_of_it)
     workers = {step_id: count for one in divisions for step_id, count in one.workers.items() if count}
-    return Entitlements(fair.projects, fair.steps, workers)
+    return Entitlements(fair.projects, fair.steps, fair.budgets, workers)
 
 
 class FairShares(NamedTuple):
