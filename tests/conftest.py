@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Where that is asked for, note how long blocks take: of several processes, the one that hands them out does."""
     if config.getoption("--record-seconds") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Seconds())
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A failure is named at once: a whole run takes long, and may be ended before its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f" {report.nodeid} failed", file=sys.__stderr__, flush=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
