@@ -217,13 +217,14 @@ class PlanningDriver:
             patience_s = 0.0 if ended else ENDS_S
         finally:
             process.stdin.close()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(patience_s):
-                    await process.wait()
-            if process.returncode is None:
-                process.kill()
-            code = await process.wait()
-            tail = await stderr
+            gone = asyncio.ensure_future(process.wait())
+            try:
+                # Not by asyncio.timeout, which before Python 3.11.4 does not work in a task that is being cancelled.
+                await asyncio.wait([gone], timeout=patience_s)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+            code, tail = await gone, await stderr
         return ended, tail, code
 
     async def _take_groups(self, stdout: asyncio.StreamReader) -> bool:
