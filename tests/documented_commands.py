@@ -261,8 +261,10 @@ ELSEWHERE = {
     ): "tests/master/test_master_tokens.py has the same commands",
     (SHARE, "windrow queue list"): _ALL_OF_SHARE,
     (SHARE, "windrow queue set vision --weight 2 --quota 1"): _ALL_OF_SHARE,
+    (SHARE, "windrow queue explain web"): _ALL_OF_SHARE,
     (SHARE, "windrow queue apply queues.yml --dry-run"): _ALL_OF_SHARE,
     (SHARE, "windrow job create job.yml --priority 5 --deadline 2h"): _ALL_OF_SHARE,
+    (SHARE, "windrow job list"): _ALL_OF_SHARE,
     (SHARE, "windrow job explain nightly"): _ALL_OF_SHARE,
     (
         DISK,

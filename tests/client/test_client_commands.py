@@ -58,7 +58,7 @@ def command(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_create_twice_under_one_name_is_refused(fleet: Fleet, job_id: str) -> None:
     done = command(fleet, "job", "create", "job.yml", "--name", job_id)
     assert done.returncode == 2
-    assert "exists already" in done.stderr
+    assert f"The name {job_id!r} is taken" in done.stderr
 
 
 def test_list_and_show_tell_the_same_as_json_and_as_text(fleet: Fleet, job_id: str) -> None:

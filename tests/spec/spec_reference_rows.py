@@ -149,6 +149,18 @@ RESOURCE_ROWS: Rows = {
         ("max_concurrency_per_instance: 2", Sets("max_concurrency_per_instance", 2)),
         ("max_concurrency_per_instance: 0", Refused("resources.max_concurrency_per_instance", "from 1")),
     ],
+    "cpus_per_worker": [
+        ("cpus_per_worker: 0.25", Sets("cpus_per_worker", 0.25)),
+        ("cpus_per_worker: 0", Refused("resources.cpus_per_worker", "0")),
+    ],
+    "memory_per_worker": [
+        ("memory_per_worker: 4gb", Sets("memory_per_worker", 4 << 30)),
+        ("memory_per_worker: much", Refused("resources.memory_per_worker", "much")),
+    ],
+    "gpus_per_worker": [
+        ("gpus_per_worker: 2", Sets("gpus_per_worker", 2)),
+        ("gpus_per_worker: 1.5", Refused("resources.gpus_per_worker", "1.5")),
+    ],
 }
 
 RETRY_ROWS: Rows = {
