@@ -135,18 +135,16 @@ def copy_file(source: Folder, target: Folder, name: str) -> tuple[int, str] | No
     Both are reached by descriptors: scripts write in folders of a state folder, and may lay a link there meanwhile.
     """
     try:
-        status = source.status(name)
-        descriptor = -1 if stat.S_ISLNK(status.st_mode) else source.read(name)
-        if descriptor < 0:
-            leads_to = source.link_target(name)
+        is_link = stat.S_ISLNK(source.status(name).st_mode)
+        found = source.link_target(name) if is_link else source.read(name)
     except (FileNotFoundError, NotADirectoryError, LinkRefused, NotAFile):
         return None
-    if descriptor < 0:
+    if isinstance(found, str):
         _make_like(source, target, name)
-        target.make_link(name, leads_to)
-        return -1, leads_to
+        target.make_link(name, found)
+        return -1, found
     digest, length = hashlib.sha256(), 0
-    with open(descriptor, "rb", 0) as file:
+    with open(found, "rb", 0) as file:
         status = os.fstat(file.fileno())
         _make_like(source, target, name)
         with open(target.create(name), "wb", 0) as out:

@@ -23,7 +23,7 @@ from windrow_master.core.pools import works_on
 from windrow_master.core.shares import TURN_S, WhatIf, steps_in_line
 from windrow_master.core.sharing.placing import Vector
 from windrow_master.core.state import CoreState, Job, Step
-from windrow_master.core.states import DONE_STEPS, ENDED_JOBS, ENDED_STEPS, JobState, NodeState, StepState
+from windrow_master.core.states import DONE_STEPS, ENDED_JOBS, ENDED_STEPS, JobState, StepState
 
 MEASURED_MIN = 3
 """Nothing is forecast of a step before so many of its mini-batches have succeeded, or half of them if it has few: the
@@ -94,7 +94,7 @@ def forecast(state: CoreState, now: Moment) -> Forecast:
         return Forecast()
     ahead = _Ahead(state, now)
     ahead.look()
-    waiting = _waiting_jobs(state)
+    waiting = _waiting_jobs(state, ahead.room)
     order = {step_id: at for at, step_id in enumerate(steps_in_line(state, demands_now(state, now)))}
 
     def rank(job: Job) -> tuple[float, int, JobKey]:
@@ -117,9 +117,8 @@ def forecast(state: CoreState, now: Moment) -> Forecast:
     return Forecast(jobs, steps, line, tuple(ahead.ends))
 
 
-def _waiting_jobs(state: CoreState) -> list[Job]:
+def _waiting_jobs(state: CoreState, room: Room) -> list[Job]:
     """The jobs that have no worker, and could have one on a node that is there."""
-    room = Room(state)
     return [
         job
         for job in state.jobs.values()
@@ -140,12 +139,8 @@ def _workers_now(state: CoreState, step: Step) -> int:
 
 
 def demands_now(state: CoreState, now: Moment) -> dict[StepId, int]:
-    """How many workers running steps could use now, as `shares.decide` counts them."""
-    return {
-        step.step_id: step.ready.ready_count(now.monotonic_s) + step.counters.leased
-        for step in state.steps.values()
-        if _is_at_work(state, step)
-    }
+    """How many workers running steps could use now."""
+    return {step.step_id: step.demand(now.monotonic_s) for step in state.steps.values() if _is_at_work(state, step)}
 
 
 def _is_at_work(state: CoreState, step: Step) -> bool:
@@ -156,9 +151,7 @@ class Room:
     """How many workers steps may have on the nodes that serve now."""
 
     def __init__(self, state: CoreState) -> None:
-        self._nodes = [
-            node for node in state.nodes.values() if node.state == NodeState.READY and node.stream and not node.cordoned
-        ]
+        self._nodes = [node for node in state.nodes.values() if node.serves]
         self._known: dict[tuple[str, int | None, Vector], int] = {}
 
     def of(self, step: Step) -> int:
@@ -204,9 +197,9 @@ class _Ahead:
         self.runs: dict[StepId, _Run] = {}
         self.begins: dict[StepId, float] = {}
         self.ends: list[End] = []
-        room = Room(state)
+        self.room = Room(state)
         for step in state.steps.values():
-            if _is_at_work(state, step) and (run := _run_of(state, step, room.of(step), now)) is not None:
+            if _is_at_work(state, step) and (run := _run_of(state, step, self.room.of(step), now)) is not None:
                 self.runs[step.step_id] = run
 
     def look(self) -> None:

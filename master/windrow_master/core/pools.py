@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from windrow_master.core.ids import NodeId
 from windrow_master.core.needs import can_have
 from windrow_master.core.state import CoreState, Node, Step
-from windrow_master.core.states import NodeState
 
 LABEL = "pool"
 """The label of a node that names its pools, with commas between them."""
@@ -72,9 +71,7 @@ def has_other_node(state: CoreState, step: Step, mini_batch: int) -> bool:
     tries = step.mini_batches.tries.get(mini_batch)
     failed_on = tries.nodes if tries is not None else ()
     return any(
-        node.state == NodeState.READY
-        and node.stream
-        and not node.cordoned
+        node.serves
         and node.capacity.get(step.step_id, 1) > 0
         and works_on(node, step)
         and can_have(node, step)

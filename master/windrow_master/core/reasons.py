@@ -287,7 +287,7 @@ def _nowhere(state: CoreState, step: Step) -> Reason | None:
 
 
 def _serving(nodes: Iterable[Node]) -> list[Node]:
-    return [node for node in nodes if node.state == NodeState.READY and node.stream and not node.cordoned]
+    return [node for node in nodes if node.serves]
 
 
 def _by_name(nodes: Iterable[Node]) -> dict[NodeId, Node]:

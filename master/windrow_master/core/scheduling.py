@@ -20,7 +20,7 @@ from windrow_master.core.settings import NODE_LOSSES_UNTIL_EXCLUSIVE
 from windrow_master.core.speculation import begin_again, late_moments_s, stragglers
 from windrow_master.core.standing import Past
 from windrow_master.core.state import CoreState, Node, Step
-from windrow_master.core.states import JobState, MiniBatchState, NodeState, StepState
+from windrow_master.core.states import JobState, MiniBatchState, StepState
 
 RARELY = 10
 """Nodes that hold no more leases than slots, and have workers that are ready, are asked this many times less often: one
@@ -37,11 +37,7 @@ def pick(state: CoreState, now: Moment) -> None:
     if not _settled(state, now):
         return
     state.scheduling_wanted = False
-    serving = {
-        node_id: node
-        for node_id, node in state.nodes.items()
-        if node.state == NodeState.READY and node.stream and not node.cordoned
-    }
+    serving = {node_id: node for node_id, node in state.nodes.items() if node.serves}
     if not serving:
         return
     steps = [step for step in state.steps.values() if _may_be_leased(state, step)]

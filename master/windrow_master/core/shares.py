@@ -135,7 +135,7 @@ def decide(state: CoreState, steps: Sequence[Step], serving: Mapping[NodeId, Nod
     demands: dict[StepId, int] = {}
     for step in steps:
         with state.contained(step):
-            demands[step.step_id] = step.ready.ready_count(now.monotonic_s) + step.counters.leased
+            demands[step.step_id] = step.demand(now.monotonic_s)
     streams = [node.stream for node in serving.values()]
     there = (
         [(step_id, demand > 0) for step_id, demand in demands.items()],

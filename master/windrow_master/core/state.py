@@ -15,6 +15,7 @@ from windrow_master.core.causes import Budget
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
 from windrow_master.core.effects import Effect, NotifyJob, RecallLeases
+from windrow_master.core.event_allowances import EventAllowances
 from windrow_master.core.ids import (
     DEFAULT_PROJECT,
     LEASE_ID_MAX,
@@ -28,7 +29,6 @@ from windrow_master.core.ids import (
 from windrow_master.core.leases import Lease
 from windrow_master.core.ledger import Entry, count_attempt, kind_of
 from windrow_master.core.mini_batches import MiniBatches, Tries
-from windrow_master.core.node_events import NodeEvents
 from windrow_master.core.pace import Pace
 from windrow_master.core.ready import ReadyQueue
 from windrow_master.core.records import (
@@ -126,6 +126,10 @@ class Step:
         if standing is None:
             standing = self.nodes.standings[node_id] = Standing()
         return standing
+
+    def demand(self, now_s: float) -> int:
+        """How many workers it could use now: its mini-batches that are ready or running."""
+        return self.ready.ready_count(now_s) + self.counters.leased
 
     def past_of(self, mini_batch: int) -> Past:
         """Where a mini-batch has failed."""
@@ -334,6 +338,11 @@ class Node:
         self.slots = max(1, int(offered.get("slots", 1)))
         self.memory_bytes, self.gpu_count = int(offered.get("memoryBytes", 0)), int(offered.get("gpuCount", 0))
 
+    @property
+    def serves(self) -> bool:
+        """Whether it may be handed leases: it is ready and connected, and nobody has cordoned it."""
+        return self.state == NodeState.READY and bool(self.stream) and not self.cordoned
+
     def note_told(self, step_id: StepId, known: Collection[StepId]) -> None:
         """Note that the node knows of a step. `known`: the steps that the state has; others are dropped at times."""
         self.told_steps.add(step_id)
@@ -408,8 +417,8 @@ class CoreState:
     lost_secrets: dict[NodeId, str] = field(default_factory=dict)
     """Digests of the secrets of nodes that were lost under this master: they may come back, also when the token that
     admitted them has ended. The last LOST_SECRETS_KEPT."""
-    node_events: NodeEvents = field(default_factory=NodeEvents)
-    update_events: NodeEvents = field(default_factory=lambda: NodeEvents("this job"))
+    node_events: EventAllowances = field(default_factory=EventAllowances)
+    update_events: EventAllowances = field(default_factory=lambda: EventAllowances("this job"))
     queues: dict[str, Queue] = field(default_factory=dict)
     """Those that an operator has set, by the name of their project (`queues`)."""
     queue_revision: int = 0
@@ -527,7 +536,7 @@ class CoreState:
         self.dirty.events.append(EventRow(now.wall_s, job_key, kind, message))
 
     def add_node_event(self, now: Moment, node_id: NodeId, kind: str, message: str) -> None:
-        """Record something about a node, unless too much was recorded of it lately (`node_events`)."""
+        """Record something about a node, unless too much was recorded of it lately (`event_allowances`)."""
         if (words := self.node_events.words(node_id, message, now.monotonic_s)) is not None:
             self.add_event(now, None, kind, words)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from core_driver import CoreDriver
-from windrow_master.core import node_events
+from windrow_master.core import event_allowances
 from windrow_master.core.commands import UpdateJob
+from windrow_master.core.event_allowances import EventAllowances
 from windrow_master.core.ids import NodeId
-from windrow_master.core.node_events import NodeEvents
 from windrow_master.core.settings import StepSettings
 
 
@@ -23,26 +23,26 @@ def test_a_node_that_registers_again_and_again_leaves_few_events_and_says_how_ma
         replaced, incarnation = incarnation, f"i{number}"
         assert driver.register(incarnation=incarnation, replaced=replaced) is None
     found = recorded(driver)
-    assert len(found) == node_events.NODE_BURST and not any("not recorded" in message for message in found)
+    assert len(found) == event_allowances.ONE_BURST and not any("not recorded" in message for message in found)
     assert driver.register("n2") is None and recorded(driver, "n2") == ["n2"], "other nodes are told as always"
-    driver.now_s += node_events.NODE_INTERVAL_S
+    driver.now_s += event_allowances.ONE_INTERVAL_S
     assert driver.register(incarnation="last", replaced=incarnation) is None
-    left_out = 1_999 - node_events.NODE_BURST
+    left_out = 1_999 - event_allowances.ONE_BURST
     assert recorded(driver)[-1].endswith(f"(not recorded before it: {left_out:,} events of this node)")
 
 
 def test_names_that_are_always_new_are_bounded_together() -> None:
-    events = NodeEvents()
+    events = EventAllowances()
     told = sum(events.words(NodeId(f"n{number}"), "", 1.0) is not None for number in range(100_000))
-    assert told == node_events.ALL_BURST
-    later = 1.0 + 100 * node_events.ALL_INTERVAL_S
+    assert told == event_allowances.ALL_BURST
+    later = 1.0 + 100 * event_allowances.ALL_INTERVAL_S
     told = sum(events.words(NodeId(f"m{number}"), "", later) is not None for number in range(100_000))
     assert told == 100
 
 
 def test_nothing_is_lost_of_the_count_and_the_rate_holds_over_any_time() -> None:
     chance = random.Random(7)
-    events, now_s, told, counted, times = NodeEvents(), 5.0, 0, 0, list[float]()
+    events, now_s, told, counted, times = EventAllowances(), 5.0, 0, 0, list[float]()
     for _ in range(5_000):
         now_s += chance.choice((0.0, 0.1, 3.0, 40.0, 400.0)) * chance.random()
         words = events.words(NodeId("n"), "m", now_s)
@@ -56,7 +56,7 @@ def test_nothing_is_lost_of_the_count_and_the_rate_holds_over_any_time() -> None
     for first in range(len(times)):
         for last in range(first, len(times), 37):
             span_s = times[last] - times[first]
-            assert last - first + 1 <= node_events.NODE_BURST + 1 + span_s / node_events.NODE_INTERVAL_S
+            assert last - first + 1 <= event_allowances.ONE_BURST + 1 + span_s / event_allowances.ONE_INTERVAL_S
 
 
 def test_a_job_that_is_changed_again_and_again_leaves_few_events_and_every_change_counts() -> None:
@@ -67,10 +67,10 @@ def test_a_job_that_is_changed_again_and_again_leaves_few_events_and_every_chang
         assert driver.group(UpdateJob("j1", priority=number % 100)) == [1]
     assert driver.core.state.jobs[driver.core.state.job_keys["j1"]].priority == 99
     updates = [event for event in driver.tables.events if event.kind == "updated"]
-    assert len(updates) == node_events.NODE_BURST
+    assert len(updates) == event_allowances.ONE_BURST
     driver.group(UpdateJob("j2", priority=1))
     assert [event.message for event in driver.tables.events][-1] == "priority 1", "other jobs are told as always"
-    driver.now_s += node_events.NODE_INTERVAL_S
+    driver.now_s += event_allowances.ONE_INTERVAL_S
     driver.group(UpdateJob("j1", priority=7))
-    left_out = 1_000 - node_events.NODE_BURST
+    left_out = 1_000 - event_allowances.ONE_BURST
     assert driver.tables.events[-1].message == f"priority 7 (not recorded before it: {left_out:,} events of this job)"

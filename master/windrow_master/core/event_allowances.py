@@ -1,23 +1,24 @@
-"""Which events of nodes are recorded: a node that registers again and again must fill neither the store nor the logs.
-Nor must a client that changes what a job is worth again and again: the same holds for these events of jobs.
+"""Which events are recorded that somebody can cause again and again: a node that registers without end must fill
+neither the store nor the logs, nor must a client that changes what a job is worth.
 
-Each node, and all nodes together, have an allowance. What passes it is counted, and the next event of that node that is
-recorded says how many were left out before it. So the events of a node that comes and goes at a usual pace are all
-there; of one that does so without end, the first ones are, and from then on one in each interval, the newest.
+Each node, and all nodes together, have an allowance; so have jobs. What passes it is counted, and the next event of
+that node that is recorded says how many were left out before it. So the events of a node that comes and goes at a usual
+pace are all there; of one that does so without end, the first ones are, and from then on one in each interval, the
+newest.
 
 Invariants:
-1. Within any time T, at most `NODE_BURST + T / NODE_INTERVAL_S` events of a name are recorded, and at most
-   `ALL_BURST + T / ALL_INTERVAL_S` of all nodes.
+1. Within any time T, at most `ONE_BURST + T / ONE_INTERVAL_S` events of a name are recorded, and at most
+   `ALL_BURST + T / ALL_INTERVAL_S` of all names.
 2. What is remembered of names is bounded, too (`NAMES_KEPT`): a name that is forgotten has a new allowance of its own,
-   but not of all nodes.
+   but not of all names.
 """
 
 from __future__ import annotations
 
 from windrow.common.quantities import counted
 
-NODE_BURST = 20
-NODE_INTERVAL_S = 60.0
+ONE_BURST = 20
+ONE_INTERVAL_S = 60.0
 ALL_BURST = 20_000
 ALL_INTERVAL_S = 0.5
 NAMES_KEPT = 20_000
@@ -49,24 +50,24 @@ class _Allowance:
         self._left -= 1
 
 
-class NodeEvents:
-    """The allowances of one master's nodes, or jobs. It remembers nothing across masters: each begins anew."""
+class EventAllowances:
+    """The allowances of all nodes of a master, or of all its jobs. It remembers nothing across masters."""
 
     def __init__(self, of: str = "this node") -> None:
         """`of`: whose events they are, in words."""
         self._of = of
         self._all: _Allowance | None = None
-        self._nodes: dict[str, _Allowance] = {}
+        self._names: dict[str, _Allowance] = {}
         """The one used last is the last."""
 
-    def words(self, node_id: str, message: str, now_s: float) -> str | None:
+    def words(self, name: str, message: str, now_s: float) -> str | None:
         """The message of an event, with how many were left out before it; None if it is left out, too."""
         if self._all is None:
             self._all = _Allowance(ALL_BURST, ALL_INTERVAL_S, now_s)
-        own = self._nodes.pop(node_id, None) or _Allowance(NODE_BURST, NODE_INTERVAL_S, now_s)
-        self._nodes[node_id] = own
-        if len(self._nodes) > NAMES_KEPT:
-            del self._nodes[next(iter(self._nodes))]
+        own = self._names.pop(name, None) or _Allowance(ONE_BURST, ONE_INTERVAL_S, now_s)
+        self._names[name] = own
+        if len(self._names) > NAMES_KEPT:
+            del self._names[next(iter(self._names))]
         if not (own.has_one(now_s) and self._all.has_one(now_s)):
             own.left_out += 1
             return None
