@@ -56,6 +56,10 @@ demo-cluster: setup ## Run a cluster in containers, kill its master in the middl
 # Runs targets at the same time. The output of each stays together.
 side-by-side = $(MAKE) --no-print-directory --jobs --output-sync=target $(1)
 
+.PHONY: demo-fleet
+demo-fleet: setup ## Run a cluster without agents, whose fleet gets 4 for a job, one of them killed, and gives them back
+	@$(BIN)/python examples/cluster/fleet_demo.py
+
 .PHONY: check
 check: setup ## Lint, types, import rules, stubs, documentation: seconds where little has changed, else a minute
 	@$(call side-by-side,types style layers check-stubs check-docs)
@@ -123,8 +127,10 @@ licences: setup ## List the licences of what is locked; fail where one is not al
 check-stubs: setup ## Fail when the committed stubs are not what proto/ generates
 	@rm -rf build/stubs && mkdir -p build/stubs
 	@$(call generate-stubs,build/stubs)
-	@diff -r -x __pycache__ -x __init__.py build/stubs/windrow/rpc/v1 client/windrow/rpc/v1 || \
-	  { echo "client/windrow/rpc/v1 is not what proto/ generates: run 'make proto' and commit the result" >&2; exit 1; }
+	@for package in v1 keda; do \
+	  diff -r -x __pycache__ -x __init__.py build/stubs/windrow/rpc/$$package client/windrow/rpc/$$package || \
+	  { echo "client/windrow/rpc/$$package is not what proto/ generates: run 'make proto' and commit the result" >&2; exit 1; }; \
+	done
 
 .PHONY: check-docs
 check-docs: setup ## Fail where a page names what is not there, or is not what the code makes of it

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 import psutil
 
@@ -71,13 +72,24 @@ class Link:
 class Served:
     """A master for the data in `data`, with agents in `folder`. Its context leaves no process behind."""
 
-    def __init__(self, folder: Path, data: Path, client_token: str = "") -> None:
-        """`client_token`: what clients have to bring; "" for nothing."""
+    def __init__(
+        self,
+        folder: Path,
+        data: Path,
+        client_token: str = "",
+        datastores: Mapping[str, str] = MappingProxyType({}),
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`client_token`: what clients have to bring; "" for nothing. `datastores`: further ones. `environment`: more
+        variables of master and agents.
+        """
         # Its state and its token: a datastore holds neither, and `folder` may be in one.
         self._private = tempfile.TemporaryDirectory(prefix="windrow-master-")
         self._client_token = client_token
         self._folder = folder
         self._data = data
+        self._datastores = datastores
+        self._environment = environment
         self._processes: list[psutil.Popen] = []
         self._links: list[Link] = []
 
@@ -85,6 +97,8 @@ class Served:
         private = Path(self._private.name)
         command = ["master", "--state", str(private / "state"), "--listen", "127.0.0.1:0"]
         command += ["--datastore", f"data={self._data}"]
+        for name, place in self._datastores.items():
+            command += ["--datastore", f"{name}={place}"]
         if self._client_token:
             token = private / "client-token"
             token.touch(0o600)
@@ -112,12 +126,14 @@ class Served:
                 process.stdout.close()
         self._private.cleanup()
 
-    def add_agent(self, name: str, slots: int, *, through: Link | None = None) -> psutil.Popen:
-        """Start an agent with so many workers. `through`: a link of its own."""
+    def add_agent(
+        self, name: str, slots: int, *, through: Link | None = None, options: Sequence[str] = ()
+    ) -> psutil.Popen:
+        """Start an agent with so many workers. `through`: a link of its own. `options`: more of its command."""
         address = through.address if through is not None else self.address
         folder = self._folder / name
         command = ["agent", "--master", address, "--folder", str(folder), "--node-id", name, "--slots", str(slots)]
-        return self._start(name, command)
+        return self._start(name, [*command, *options])
 
     def link(self) -> Link:
         """A new link to the master."""
@@ -128,7 +144,7 @@ class Served:
     def _start(self, name: str, command: list[str], stdout: int = subprocess.DEVNULL) -> psutil.Popen:
         with (self._folder / f"{name}.stderr").open("wb") as errors:
             process = psutil.Popen(
-                [WINDROW, *command], cwd=self._folder, env=os.environ | {"PYTHONPATH": str(ROOT)},
+                [WINDROW, *command], cwd=self._folder, env=os.environ | {"PYTHONPATH": str(ROOT), **self._environment},
                 stdin=subprocess.DEVNULL, stdout=stdout, stderr=errors,
             )  # fmt: skip
         self._processes.append(process)

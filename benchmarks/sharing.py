@@ -19,15 +19,17 @@ from random import Random
 from unittest.mock import patch
 from zlib import crc32
 
+from windrow.common.queue_settings import QueueSettings
 from windrow.rpc.v1 import work_pb2
-from windrow_master.core import commands, shares
+from windrow_master.core import admission, commands, shares
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import Moment
 from windrow_master.core.core import Core
-from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.ids import DEFAULT_PROJECT, NodeId, StepId
 from windrow_master.core.records import PLAN_RECORD
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import CoreState, Node, Step
+from windrow_master.limits import Limits
 
 GROUP_S = 0.02
 """Commands that come within this time are one group, as they are while a commit is on its way."""
@@ -37,12 +39,18 @@ ROWS = b"row\n"
 class Cluster:
     """A core, and nodes that do what it says: each mini-batch takes about `run_s`."""
 
-    def __init__(self, nodes: int, jobs: int, slots: int, run_s: float) -> None:
+    def __init__(self, nodes: int, jobs: int, slots: int, run_s: float, queued: int = 0, kinds: int = 1) -> None:
+        """`queued`: further jobs, which wait to be admitted; `kinds`: which ask for so many different things."""
         self._run_s, self._random = run_s, Random(1)
         self.now_s = 1000.0
-        self.core = Core(1, 1)
+        most = jobs + queued
+        self.core = Core(1, 1, limits=Limits(open_jobs=most, open_jobs_per_project=most))
         self.decisions: list[float] = []
         """How long each one took, in seconds."""
+        self.admissions: list[float] = []
+        """The same of each look at the jobs that wait to be admitted."""
+        self.rounds: list[float] = []
+        """Of these, those that compute what some of them would be entitled to."""
         self.completed = 0
         self._due: list[tuple[float, int, str]] = []
         """Leases that run, by when they end."""
@@ -53,6 +61,7 @@ class Cluster:
         for number, name in enumerate(self._nodes, 1):
             self._do(commands.RegisterNode(name, "a", "", resources, b"{}"))
             self._do(commands.OpenWork(name, "a", number, (), ()))
+        self._do(commands.SetQueues({DEFAULT_PROJECT: QueueSettings(admitted_jobs=jobs)}))
         count = 2 * nodes * slots
         for number in range(1, jobs + 1):
             self._do(commands.SubmitJob(f"job{number}", str(number), b"{}", "", (StepSettings("step"),)))
@@ -60,6 +69,9 @@ class Cluster:
             records = b"".join(PLAN_RECORD.pack(at, 1, at * 10, 10, at) for at in range(count))
             checkpoint = json.dumps({"mini_batches": count, "done": False}).encode()
             self._do(commands.PlanGroup(StepId(number), None, checkpoint, 0, records, False, b"{}"))
+        for number in range(jobs + 1, jobs + queued + 1):
+            asked = StepSettings("step", cpus_per_worker=1.0 + number % kinds / 64)
+            self._do(commands.SubmitJob(f"job{number}", str(number), b"{}", "", (asked,), priority=-1))
 
     @property
     def now(self) -> Moment:
@@ -126,9 +138,11 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=8, help="of each node")
     parser.add_argument("--run-s", type=float, default=10.0, help="how long a mini-batch runs")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long, in simulated seconds")
+    parser.add_argument("--queued", type=int, default=0, help="jobs that wait to be admitted")
+    parser.add_argument("--kinds", type=int, default=1, help="so many different things do these ask for")
     options = parser.parse_args()
-    cluster = Cluster(options.nodes, options.jobs, options.slots, options.run_s)
-    decide = shares.decide
+    cluster = Cluster(options.nodes, options.jobs, options.slots, options.run_s, options.queued, options.kinds)
+    decide, admit = shares.decide, admission.admit
 
     def timed(state: CoreState, steps: Sequence[Step], serving: Mapping[NodeId, Node], now: Moment) -> None:
         begun_s, before_s = time.process_time(), state.shares.decided_s
@@ -136,12 +150,21 @@ def main() -> int:
         if state.shares.decided_s != before_s:
             cluster.decisions.append(time.process_time() - begun_s)
 
-    with patch.object(shares, "decide", timed):
+    def timed_admission(state: CoreState, now: Moment) -> None:
+        begun_s, looked_s = time.process_time(), state.admission_looked_s
+        admit(state, now)
+        cluster.admissions.append(time.process_time() - begun_s)
+        if state.admission_looked_s != looked_s:
+            cluster.rounds.append(cluster.admissions[-1])
+
+    with patch.object(shares, "decide", timed), patch.object(admission, "admit", timed_admission):
         cluster.end_group()
         cluster.run(2 * options.run_s)
         gc.collect()
         gc.freeze()
         cluster.decisions.clear()
+        cluster.admissions.clear()
+        cluster.rounds.clear()
         cluster.completed, begun_s = 0, time.process_time()
         cluster.run(options.seconds)
         used_s = time.process_time() - begun_s
@@ -152,6 +175,9 @@ def main() -> int:
                 "longest": max(cluster.decisions) * 1e3,
                 "rate": cluster.completed / options.seconds,
                 "core": used_s / options.seconds,
+                "admission": sum(cluster.admissions) / options.seconds,
+                "round": statistics.median(cluster.rounds) * 1e3 if cluster.rounds else 0.0,
+                "queued": len(cluster.core.state.queued),
             }
         )
     )

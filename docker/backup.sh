@@ -31,6 +31,13 @@ case "${1-}" in
       say "$why; nothing was changed"
       exit 1
     fi
+    # Windrow makes links only where scripts write; elsewhere, it would write and delete where one leads.
+    links=$(find authority/.unpacked state/.unpacked -type l ! -path 'state/.unpacked/outputs/*')
+    if [ -n "$links" ]; then
+      rm -rf authority/.unpacked state/.unpacked
+      say "this backup holds links, so whoever made it may mean harm ($(echo "$links" | head -n 1)); nothing was changed"
+      exit 1
+    fi
     rm state/.unpacked/.whole
     # From here to the end, the state is incomplete. No master starts while a folder of this name is there.
     for part in state authority; do rm -rf "$part/.restored"; mv "$part/.unpacked" "$part/.restored"; done

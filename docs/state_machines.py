@@ -7,7 +7,7 @@ from windrow_master.core.transitions import MACHINES, Machine
 HEAD = """\
 # State machines
 
-The states of jobs, steps, mini-batches, attempts and nodes, and what changes them. This page is drawn from
+The states of jobs, steps, mini-batches, attempts, nodes and allocations, and what changes them. This page is drawn from
 `master/windrow_master/core/transitions.py`, where every change of a state is looked up (`make docs` draws it anew).
 """
 

@@ -112,12 +112,18 @@ STORAGE = "docs/how-to/use-object-storage.md"
 LIBRARIES = "docs/how-to/install-libraries.md"
 DAMAGED = "docs/how-to/repair-a-damaged-state.md"
 CLUSTER = "docs/how-to/run-a-cluster.md"
+SLURM = "docs/how-to/run-on-slurm.md"
 CONFINE = "docs/how-to/confine-scripts.md"
 TLS = "docs/how-to/use-tls-and-tokens.md"
 SHARE = "docs/how-to/share-a-cluster.md"
 DISK = "docs/how-to/free-disk-space.md"
 IMAGES = "docs/how-to/check-the-images.md"
 USAGE = "docs/how-to/see-who-uses-what.md"
+FLEET = "docs/how-to/run-a-fleet.md"
+SPOT = "docs/how-to/use-spot-machines.md"
+INSIDE = "docs/how-to/run-inside-dask-or-spark.md"
+FLEET_FILE = "docs/reference/fleet-file.md"
+KUBERNETES = "docs/how-to/run-a-fleet-on-kubernetes.md"
 
 BACK_UP = "docker compose run --rm -T backup > backup.unfinished && mv backup.unfinished windrow-backup.tar"
 IN_A_CLUSTER = [
@@ -192,6 +198,9 @@ ELSEWHERE = {
         "an agent that goes on; tests/agent has variables that are passed through"
     ),
     (STORAGE, "pip install 'windrow[storage]'"): "tests/packaging installs the wheel with its extras",
+    (STORAGE, "windrow agent --master 10.0.0.5:8470 --folder /var/lib/windrow --data-cache 50GB"): (
+        f"{_OTHER_MACHINES}, and a folder of this machine's; tests/storage/test_storage_cache.py has the same setting"
+    ),
     (LIBRARIES, "pip install 'windrow[conda]'"): "the same",
     (LIBRARIES, "import subprocess"): "needs R; tests/integration/test_integration_environments.py calls a stand-in so",
     (
@@ -216,6 +225,8 @@ ELSEWHERE = {
     (ROWS, 'windrow job query last "select digit, count(*) from rows group by digit"'): "the same",
     (ROWS, "import windrow"): "the same",
     (GPUS, "def init():"): "needs a GPU and torch",
+    (GPUS, "pip install 'windrow[gpu]'"): f"{_OTHER_MACHINES}; tests/integration/test_integration_gpus.py has agents",
+    (GPUS, "windrow queue show vision"): "tests/master/test_master_queues.py",
     (GROUPS, "pip install 'windrow[partition]'"): "the test of the script above runs the second line",
     (README, "mkdir -p code texts"): "tests/examples/test_examples_end_to_end.py runs it, and the next one",
     (README, "windrow run code/sizes.py texts/ -o sizes.csv"): "with the block before",
@@ -250,7 +261,11 @@ ELSEWHERE = {
     (
         CLUSTER,
         "windrow setup --folder /etc/windrow --name master.example",
-    ): f"{_OTHER_MACHINES}; tests/integration/test_integration_fleet.py has the same commands",
+    ): f"{_OTHER_MACHINES}; tests/integration/test_integration_cluster.py has the same commands",
+    (
+        SLURM,
+        "sbatch windrow-in-one-job.sh job.yml my-job",
+    ): "tests/fleet/slurm submits it, with the script of the page, to a real Slurm",
     (
         TLS,
         "windrow setup --folder /etc/windrow --new-authority begin",
@@ -270,6 +285,33 @@ ELSEWHERE = {
         DISK,
         "windrow master --state /var/lib/windrow --datastore default=/data --retain 30d --retain-last 100",
     ): "a master that goes on, in folders that are this machine's own; tests/master/test_master_retention.py",
+    **dict.fromkeys(
+        [
+            (FLEET, "windrow fleet run fleet.yml --dry-run"),
+            (FLEET, "windrow fleet run fleet.yml"),
+            (FLEET, "windrow fleet list"),
+            (FLEET, "windrow fleet pause site"),
+            (FLEET, "windrow fleet delete site"),
+        ],
+        "tests/fleet/test_fleet_run.py has the same commands",
+    ),
+    (
+        KUBERNETES,
+        "pip install 'windrow[kubernetes]'",
+    ): "needs a cluster; tests/fleet/kube has one without its API server",
+    (
+        KUBERNETES,
+        "docker build --build-arg ROLE=master --build-arg MASTER_EXTRAS=setup,storage,kubernetes -f docker/Dockerfile "
+        "-t registry.example/windrow-master:0.1.0 .",
+    ): "needs a registry; tests/containers builds the same images",
+    (
+        KUBERNETES,
+        "helm upgrade --install windrow deploy/helm/windrow --namespace ml --create-namespace --values values.yml",
+    ): "needs a cluster; tests/fleet/kube/test_fleet_helm_chart.py renders the chart, with the values of this page too",
+    (KUBERNETES, "windrow fleet scaler --listen 0.0.0.0:6000 --tls-file tls.pem"): (
+        "serves until it is ended; tests/fleet/test_fleet_scaler.py has the same options"
+    ),
+    (FLEET_FILE, "import json"): "a template; tests/fleet/test_fleet_documentation.py runs it over an engine of files",
     (USAGE, "windrow usage --by project --since 7d"): "tests/master/test_master_usage.py has the same options",
     (
         USAGE,
@@ -318,12 +360,44 @@ ELSEWHERE = {
     ): "tests/packaging/test_packaging_locks.py runs the same over small databases",
     (IMAGES, "make lock"): "the same page's tests lock again, and compare",
     (IMAGES, 'make lock UPGRADE="grpcio protobuf"'): "would take what was published today",
+    (
+        DEPLOY,
+        "docker compose --profile fleet up -d",
+    ): "tests/containers/test_containers_fleet.py does the same with agents that leave sooner",
+    (
+        DEPLOY,
+        "docker compose --profile fleet logs fleet",
+    ): "shows what the fleet says; tests/containers/test_containers_fleet.py runs the second one",
+    (
+        SPOT,
+        "windrow agent --master 10.0.0.5:8470 --preemption-check 'python3 ec2-notice.py' --drain-grace 20",
+    ): f"{_OTHER_MACHINES}; tests/integration/test_integration_departures.py has the same options",
+    **{
+        (SPOT, f"# {cloud}-notice.py"): "tests/agent/test_agent_preemption.py runs it over loopback"
+        for cloud in ("ec2", "azure", "google")
+    },
+    (INSIDE, "# agents_in_dask.py"): "tests/integration/test_integration_inside_engines.py, where Dask is installed",
+    (
+        INSIDE,
+        "python agents_in_dask.py tcp://scheduler:8786 4 --master 10.0.0.5:8470 --ca-file ca.pem "
+        "--join-token-file join-token --slots 1",
+    ): f"{_OTHER_MACHINES}; tests/integration/test_integration_inside_engines.py runs the script over loopback",
+    (INSIDE, "# agents_in_spark.py"): "tests/integration/test_integration_inside_engines.py, where Spark is installed",
+    (
+        INSIDE,
+        "spark-submit --conf spark.task.maxFailures=100 agents_in_spark.py 4 --master 10.0.0.5:8470 --ca-file ca.pem "
+        "--join-token-file join-token --slots 1",
+    ): f"{_OTHER_MACHINES}; tests/integration/test_integration_inside_engines.py runs the script over loopback",
     ("benchmarks/README.md", "make bench"): "takes half an hour",
     ("examples/README.md", "pip install -e '.[dev]'"): "`make setup` does the same for these tests",
     (
         "examples/cluster/README.md",
         "make demo-cluster",
     ): "takes minutes; its commands are those of docs/how-to/deploy-with-containers.md",
+    (
+        "examples/cluster/README.md",
+        "make demo-fleet",
+    ): "takes minutes; tests/containers/test_containers_fleet.py does the same in less time",
     ("examples/digits/README.md", "python examples/digits/train.py"): "tests/examples/test_examples_end_to_end.py",
     ("examples/iris/README.md", "python examples/iris/train.py"): "tests/examples/test_examples_end_to_end.py",
 }
@@ -331,6 +405,10 @@ ELSEWHERE = {
 
 SINGLE_ELSEWHERE = {
     "docker compose": "names the program",
+    "docker compose --profile fleet up -d": "a block of the deployment page, which says where it is tried",
+    "docker compose --profile fleet down --remove-orphans": "tests/containers/test_containers_fleet.py ends with it",
+    "docker run --volume": "names an option",
+    "docker run --user": "names an option",
     "sudo docker/base-image": "makes the base image that all container tests stand on",
     "docker rmi python:3.11-slim-bookworm": "removes the image that all container tests stand on",
     "docker compose build --no-cache": "takes minutes; tests build with the cache",

@@ -24,7 +24,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 from windrow.common.health_file import HealthFile
@@ -34,15 +34,17 @@ from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import artifact_service_pb2
 
-from windrow_agent.config import AgentConfig
+from windrow_agent.config import DATA_CACHE, AgentConfig
 from windrow_agent.control.controller import BUSY_S, Controller
 from windrow_agent.link import Link, LinkLost
 from windrow_agent.node import kernel, resources
 from windrow_agent.node.gpus import GpuIndices, find_gpus
 from windrow_agent.node.identity import Identity
+from windrow_agent.node.strays import mark_of
 from windrow_agent.outgoing.outbox import Outbox
 from windrow_agent.outgoing.queue import OutgoingQueue
 from windrow_agent.results.row_uploads import RowUploads
+from windrow_agent.session.departure import Departure
 from windrow_agent.session.log_pushes import LogPushes
 from windrow_agent.session.session import Session
 from windrow_agent.steps.code_cache import CodeCache, CodeUnavailable
@@ -51,7 +53,10 @@ from windrow_agent.supervision.worker_config import boot_path
 from windrow_agent.supervision.workforce import NodeFacts, Workforce
 
 if TYPE_CHECKING:
+    from windrow_agent.environments.builders import Builders
     from windrow_agent.environments.provider import Environments
+    from windrow_agent.fetching.data_cache import CacheSettings
+    from windrow_agent.node.gpu_watch import GpuWatch
     from windrow_agent.sandbox.job_users import JobUsers
 
 _SETTLE_S = 0.01
@@ -59,6 +64,8 @@ _LONGEST_PAUSE_S = 60.0
 LEFT_USERS_S = 60.0
 COLLECT_EVERY_S = 6 * 3600.0
 _LAST_LOGS_S = 2.0
+_LOOK_S = 0.5
+"""How often an agent that leaves by itself looks whether it is busy."""
 
 
 class Agent:
@@ -68,15 +75,17 @@ class Agent:
         self.config = config
         self.identity = identity
         folder = config.folder
-        self._retired_steps = _set_aside(folder)
-        devices = find_gpus(os.environ)
+        self._retired_steps = _set_aside(folder, keeps_cache=config.data_cache_bytes_max > 0)
+        self.gpus = find_gpus(os.environ)
         if config.gpu_count is not None:
+            devices = self.gpus.devices
             devices = devices[: config.gpu_count] if devices else tuple(map(str, range(config.gpu_count)))
+            self.gpus = GpuIndices(devices, self.gpus.variable, self.gpus.trouble)
         self.outbox = Outbox(folder, memory_max=config.memory_rows_bytes_max, held_max=config.held_rows_bytes_max)
         self.outgoing = OutgoingQueue(self.outbox)
         memory = config.memory_bytes or resources.memory_bytes()
         node = NodeFacts(config.node_id, identity.node_incarnation, slots, boot_path(), open_files, memory)
-        self.workforce = Workforce(config, node, GpuIndices(devices), os.environ)
+        self.workforce = Workforce(config, node, self.gpus, os.environ)
         self.code = CodeCache(folder / "code", self._download)
         self.uploads = RowUploads(self._link, self.outgoing.complete)
         builds = config.environments == "build" and config.python is None
@@ -89,16 +98,23 @@ class Agent:
             self._link,
             config.fetched_bytes_max,
             self._make_environments if builds else None,
+            self._cache_settings(),
+        )
+        self._departure = Departure(
+            config.lifetime_s, config.exit_idle_s, config.drain_grace_s, started_s=time.monotonic()
         )
         self.session = Session(
             config,
             identity,
-            resources.offered(slots, len(devices), memory),
+            self._departure,
+            resources.offered(slots, self.gpus.count, memory),
             self.controller,
             self.outgoing,
             self._admitted,
             self.drain,
         )
+        if self.gpus.devices:
+            self.workforce.gpu_watch = self._make_gpu_watch()
         self.logs = LogPushes(self.controller, self.outgoing.metrics_first, self.session.link)
         if config.served:
             self.session.health = HealthFile(folder)
@@ -118,10 +134,15 @@ class Agent:
             asyncio.create_task(self._tick()),
             asyncio.create_task(self.logs.run()),
             asyncio.create_task(self._collect_environments()),
+            asyncio.create_task(self._depart()),
             asyncio.create_task(
                 ResourceMonitor(self.controller.steps.values, self.config.folder, self.controller.at_work.wait).run()
             ),
         ]
+        if (watch := self.workforce.gpu_watch) is not None:
+            tasks.append(asyncio.create_task(watch.run(self._until_worth_a_look)))
+        if self.config.preemption_check:
+            tasks.append(asyncio.create_task(self._watch_preemption()))
         ending = asyncio.create_task(self._until_drained())
         at_once = asyncio.create_task(self._now.wait())
         try:
@@ -145,11 +166,11 @@ class Agent:
                 self.session.health.remove()
             say(logging.INFO, "agent ended")
 
-    def drain(self) -> None:
+    def drain(self, why: str = "") -> None:
         """Takes nothing new, finishes or hands back what is held, then ends the agent."""
         if self._drain.is_set():
             return
-        say(logging.INFO, "draining", grace_s=self.config.drain_grace_s)
+        say(logging.INFO, "draining", grace_s=self.config.drain_grace_s, **({"why": why} if why else {}))
         self._drain.set()
         self.controller.drain()
 
@@ -162,6 +183,29 @@ class Agent:
             self._now.set()
         else:
             self.drain()
+
+    async def _depart(self) -> None:
+        """Drains once the agent is to leave by itself. Never returns."""
+        departure = self._departure
+        while departure.is_planned and not self._drain.is_set():
+            if why := departure.why(time.monotonic(), busy=self._is_busy()):
+                self.drain(why)
+            else:
+                await asyncio.sleep(min(_LOOK_S, departure.due_s(time.monotonic())))
+        await asyncio.Event().wait()
+
+    async def _watch_preemption(self) -> None:
+        """Drains once this machine is about to be taken away. Never returns."""
+        # Not at the top: few agents have such a command.
+        from windrow_agent.session import preemption
+
+        await preemption.watch(
+            self.config.preemption_check, lambda why: self.drain(f"this machine is about to be taken away: {why}")
+        )
+
+    def _is_busy(self) -> bool:
+        """Whether there is something to do here: a lease, a result to deliver, a step or a worker to be made ready."""
+        return not self._is_delivered() or self.controller.is_busy
 
     async def _until_drained(self) -> None:
         await self._drain.wait()
@@ -183,15 +227,21 @@ class Agent:
                 break
             await asyncio.sleep(_SETTLE_S)
 
+    def _is_delivered(self) -> bool:
+        """Whether the master has all results, and stores have all files of scripts."""
+        return not (
+            len(self.outbox)
+            or len(self.outgoing.metrics_first)
+            or len(self.outgoing.files_first)
+            or len(self.outgoing.claimed_faults)
+            or self.uploads.pending
+            or self.controller.saving
+        )
+
     def _idle(self) -> bool:
         return (
             not self.controller.workers_alive
-            and not len(self.outbox)
-            and not len(self.outgoing.metrics_first)
-            and not len(self.outgoing.files_first)
-            and not len(self.outgoing.claimed_faults)
-            and not self.uploads.pending
-            and not self.controller.saving
+            and self._is_delivered()
             and not self.controller.ledger.unfinished
             # Without a master only results are worth waiting for: the rest it learns when this node stays silent.
             and ((self.outgoing.empty and self.session.drain_heard) or not self.session.connected)
@@ -246,6 +296,15 @@ class Agent:
         # A little later, so that the moment has passed.
         return max(0.01, min(_LONGEST_PAUSE_S, self.session.last_contact + after_s - time.monotonic() + 0.01))
 
+    def _cache_settings(self) -> CacheSettings | None:
+        config = self.config
+        if not config.data_cache_bytes_max:
+            return None
+        # Not at the top: most agents have none.
+        from windrow_agent.fetching.data_cache import CacheSettings
+
+        return CacheSettings(config.folder / DATA_CACHE, config.data_cache_bytes_max, keep=self.workforce.closes_folder)
+
     def _admitted(self, response: rpc.RegisterResponse) -> None:
         self.workforce.inline_rows_bytes_max = response.inline_rows_bytes_max or self.workforce.inline_rows_bytes_max
         if self._retired_steps is not None:
@@ -253,6 +312,7 @@ class Agent:
             self._removing = threading.Thread(target=discard_tree, args=(self._retired_steps,), daemon=True)
             self._removing.start()
             self._retired_steps = None
+        self.controller.start_cache()
         if self.workforce.users is not None and self._tidying is None:
             self._tidying = asyncio.create_task(self._tidy_users(self.workforce.users))
 
@@ -278,6 +338,31 @@ class Agent:
                     for digest in await asyncio.to_thread(Cache(folder).prune):
                         say(logging.INFO, "environment removed", digest=digest)
 
+    def _make_gpu_watch(self) -> GpuWatch:
+        # Not at the top: most machines have no GPU.
+        from windrow_agent.node.gpu_watch import GpuWatch
+
+        return GpuWatch(
+            self.gpus,
+            os.environ,
+            lambda: {worker.key: worker.pid for worker in self.workforce.workers.values()},
+            lambda key: mark_of(self.identity.node_incarnation, key),
+            self.controller.end_beyond_share,
+            self._note_gpus,
+        )
+
+    async def _until_worth_a_look(self) -> None:
+        """Waits until the driver of the GPUs is to be asked: a service shows its GPUs also before it has work; for a
+        run, that must not delay its start.
+        """
+        if not self.config.served:
+            await self.controller.at_work.wait()
+
+    def _note_gpus(self, keys: list[int]) -> None:
+        """GPUs have gone or come back."""
+        self.session.note_gpu_count(self.gpus.count)
+        self.controller.note_gpus(keys)
+
     def _make_environments(self) -> Environments:
         """Makes the object that provides environments, when the first step asks for one; most steps ask for none."""
         from windrow_agent.environments.provider import Environments, folder_of
@@ -285,24 +370,25 @@ class Agent:
         config = self.config
         users = self.workforce.users
         environment: Mapping[str, str] = os.environ
-        confined: dict[str, Any] = {}
-        if users is not None:
-            from windrow_agent.sandbox.builders import variables_of_builders
-
-            environment = variables_of_builders(config.folder, os.environ, users.builder)
-            confined |= {"give": users.give_to_builder, "take_back": users.take_from_builder}
+        builders: Builders | None = None
         if config.sandbox != "off" or users is not None:
-            from windrow_agent.sandbox.builders import BuilderSandbox
+            from windrow_agent.sandbox.builders import BuilderSandbox, variables_of_builders
 
-            user = None if users is None else users.builder
-            sandbox = BuilderSandbox(config, environment, user)
-            confined |= {"start": sandbox.start, "is_strict": sandbox.is_strict}
+            if users is not None:
+                environment = variables_of_builders(os.environ)
+            builders = BuilderSandbox(config, environment, None if users is None else users.builder)
 
         def folder() -> Path:
-            own = config.folder / "environments" if users is not None else None
-            return folder_of(config.environments_folder or own, config.folder, environment)
+            return folder_of(
+                config.environments_folder,
+                config.folder,
+                environment,
+                follows_links=builders is None or not builders.has_own_home,
+            )
 
-        return Environments(folder, config.python, environment, config.folder, groups=self.workforce.groups, **confined)
+        return Environments(
+            folder, config.python, environment, config.folder, builders=builders, groups=self.workforce.groups
+        )
 
     def _link(self) -> asyncio.Future[Link]:
         """The current connection. (The session is created after the objects that use it.)"""
@@ -344,10 +430,13 @@ async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-def _set_aside(folder: Path) -> Path | None:
-    """Moves the steps and staged rows of an earlier agent out of the way; they are deleted later."""
+def _set_aside(folder: Path, *, keeps_cache: bool) -> Path | None:
+    """Moves the steps and staged rows of an earlier agent out of the way, to be deleted later; also its data cache, if
+    this one has none.
+    """
     retired = folder / f"retired-{time.time_ns()}"
-    found = [folder / name for name in ("steps", "staged") if (folder / name).exists()]
+    names = ("steps", "staged") if keeps_cache else ("steps", "staged", DATA_CACHE)
+    found = [folder / name for name in names if (folder / name).exists()]
     found += folder.glob("retired-*")
     if not found:
         return None

@@ -13,15 +13,20 @@ from typing import Any
 from windrow.rpc.address import stays_here
 
 NODE_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
+ALLOCATION = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 SANDBOX_MODES = ("off", "auto", "given", "strict")
 CONTROL_GROUP_MODES = ("off", "auto", "required")
+DATA_CACHE = "data-cache"
+"""The folder of the data cache, in the agent's."""
 AUTO_JOB_USERS = range(2_100_000_000, 2_100_065_536)
 """Where `auto` looks for users of jobs: numbers that no system gives to anybody, and that containers do not have."""
 JOB_USERS_BLOCK = 1024
 """How many users an agent takes with `auto`: one is of the builders of environments."""
 _JOB_USER_MIN, _JOB_USER_MAX = 1000, (1 << 31) - 1
+HAND_BACK_S = 5.0
+"""What an agent needs at its end to hand back what still runs."""
 WORKER_PROCESSES_MIN = 16
 WORKER_MEMORY_MIN = 32 << 20
 """With less, no Python with a worker's modules starts."""
@@ -76,6 +81,12 @@ class AgentConfig:
       when `python` is set.
     - `environments_folder`: where built environments are kept; by default the user's cache, or else `folder`.
     - `drain_grace_s`: how long mini-batches may run on after SIGTERM before they are handed back.
+    - `lifetime_s`: how long the agent lives from its start on, before something else ends it (the walltime of a batch
+      job): it is leased only what it can finish, and drains in time for `drain_grace_s`; null: nobody knows an end.
+    - `allocation`: the allocation of a fleet that the agent runs in; empty: in none.
+    - `exit_idle_s`: the agent leaves when it has had nothing to do for this time; null: never.
+    - `preemption_check`: the words of a command that says whether this machine is about to be taken away
+      (`session.preemption`); then the agent drains. Empty: nobody is asked.
     - `on_master_lost`: while the master is away, `finish` what is held, or `stop` when the leases have ended.
     - `give_up_after_s`: the agent ends when it has reached no master for this time; null: never.
     - `passed_environment`: further variables of the agent's environment that workers may see.
@@ -84,6 +95,8 @@ class AgentConfig:
     - `memory_rows_bytes_max`: unacknowledged inline rows kept in memory; the rest goes to disk.
     - `held_rows_bytes_max`: all unacknowledged rows, staged ones included; beyond this, nothing new is started.
     - `fetched_bytes_max`: data fetched from remote storage ahead of the workers.
+    - `data_cache_bytes_max`: disk space for the data cache, where what was fetched from remote storage stays for the
+      next mini-batch or job that reads it; 0: there is none.
     - `sandbox`: `off`; `auto`: keep workers out of Windrow's own files and of other processes; `given`: confine them to
       what their step was given, both as far as the kernel can; `strict`: as `given`, and a worker that cannot be
       confined does not start.
@@ -116,6 +129,10 @@ class AgentConfig:
     environments: str = "build"
     environments_folder: Path | None = None
     drain_grace_s: float = 30.0
+    lifetime_s: float | None = None
+    allocation: str = ""
+    exit_idle_s: float | None = None
+    preemption_check: tuple[str, ...] = ()
     on_master_lost: str = "finish"
     give_up_after_s: float | None = None
     passed_environment: tuple[str, ...] = ()
@@ -125,6 +142,7 @@ class AgentConfig:
     memory_rows_bytes_max: int = 64 << 20
     held_rows_bytes_max: int = 4 << 30
     fetched_bytes_max: int = 8 << 30
+    data_cache_bytes_max: int = 0
     sandbox: str = "auto"
     allowed_paths: tuple[str, ...] = ()
     job_paths: tuple[str, ...] = ()
@@ -155,14 +173,15 @@ class AgentConfig:
         for name in ("folder", "tls_ca_file", "environments_folder"):
             if name in values:
                 values[name] = Path(_typed(name, values[name], str)).absolute()
-        for name in ("master_addresses", "passed_environment", "allowed_paths", "job_paths", "closed_paths"):
+        lists = ("preemption_check", "passed_environment", "allowed_paths", "job_paths", "closed_paths")
+        for name in ("master_addresses", *lists):
             if name in values:
                 values[name] = tuple(_typed(name, item, str) for item in _typed(name, values[name], list))
-        words = ("node_id", "python", "on_master_lost", "log_level", "join_token")
+        words = ("node_id", "python", "allocation", "on_master_lost", "log_level", "join_token")
         for name in (*words, "sandbox", "control_groups", "job_users"):
             if name in values:
                 _typed(name, values[name], str)
-        bounds = ("memory_rows_bytes_max", "held_rows_bytes_max", "fetched_bytes_max")
+        bounds = ("memory_rows_bytes_max", "held_rows_bytes_max", "fetched_bytes_max", "data_cache_bytes_max")
         worker_bounds = ("worker_processes_max", "worker_memory_bytes_max")
         for name in ("slots", "gpu_count", "memory_bytes", "node_rank", *bounds, *worker_bounds):
             if name in values and _typed(name, values[name], int) < 0:
@@ -170,7 +189,7 @@ class AgentConfig:
         for name in ("served", "insecure"):
             if name in values:
                 _typed(name, values[name], bool)
-        for name in ("drain_grace_s", "give_up_after_s"):
+        for name in ("drain_grace_s", "lifetime_s", "exit_idle_s", "give_up_after_s"):
             if name in values:
                 values[name] = float(_typed(name, values[name], (int, float)))
         if "labels" in values:
@@ -193,6 +212,11 @@ class AgentConfig:
                 f"node_id is {self.node_id!r}; it must begin with a letter or digit, "
                 "followed by up to 63 letters, digits, '.', '_' or '-'"
             )
+        if self.allocation and not ALLOCATION.fullmatch(self.allocation):
+            raise BadConfig(
+                f"allocation is {self.allocation!r}; it must be at most 40 lower-case letters, digits and '-', as the "
+                "fleet has named it"
+            )
         for address in self.master_addresses:
             if not self.may_use(address):
                 raise BadConfig(
@@ -200,6 +224,12 @@ class AgentConfig:
                     "checked, and the join token would be sent in clear text. Give the master's certificate "
                     "authority (--ca-file ca.pem). In a network where everybody is trusted, add --insecure"
                 )
+        if self.lifetime_s is not None and self.lifetime_s <= self.drain_grace_s + HAND_BACK_S:
+            raise BadConfig(
+                f"lifetime_s is {self.lifetime_s:g}, and before its end the agent needs {HAND_BACK_S:g} s and the "
+                f"{self.drain_grace_s:g} s of drain_grace_s to leave: it would never take work. Let it live longer, or "
+                "give it less grace"
+            )
         if self.environments not in ("build", "own"):
             raise BadConfig(f"environments is {self.environments!r}; allowed: build, own")
         if self.on_master_lost not in ("finish", "stop"):

@@ -291,6 +291,7 @@ def _become(
     config = step.scratch / "process000.json"
     config.write_bytes(as_config(document))
     gpus = find_gpus(os.environ)
+    devices = gpus.devices
     environment = worker_environment(
         os.environ,
         variables(step, places),
@@ -302,8 +303,9 @@ def _become(
         mark=mark_of("replay", 0),
         output_path=output_path,
         work_folder=str(code),
-        gpu_count=len(gpus),
-        gpu_device=",".join(gpus) if gpus else None,
+        gpu_count=len(devices),
+        gpu_device=",".join(devices) if devices else None,
+        gpu_variable=gpus.variable,
     )
     for end in (work_near, work_far, result_near, result_far):
         os.set_inheritable(end.fileno(), True)

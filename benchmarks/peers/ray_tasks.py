@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 import ray
@@ -22,7 +23,7 @@ def main() -> None:
     wanted = arguments.parse()
     environment = {"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}}
     ray.init(
-        num_cpus=wanted.workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
+        num_cpus=wanted.workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
         runtime_env=environment,
     )  # fmt: skip
     pending: list[ray.ObjectRef[list[str]]] = []

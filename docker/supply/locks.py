@@ -34,8 +34,8 @@ PLATFORMS = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"
 
 ONLY_AGENTS = {"uv"}
 """Dependencies that the master's image does without: only agents build environments."""
-NOT_IN_IMAGES = {"dev", "bench"}
-"""Extras of those who work on Windrow."""
+NOT_IN_IMAGES = {"dev", "bench", "ray"}
+"""Extras of those who work on Windrow, and Ray, whose version is that of a cluster."""
 SBOM_TOOL = "cyclonedx-bom>=7"
 BUILD_TOOLS = ["pip>=24"]
 CORE, AGENT, BUILD, SBOM = "core", "agent", "build", "sbom"

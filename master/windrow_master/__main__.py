@@ -27,13 +27,16 @@ def main() -> int:
     from windrow.common.journal import open_journal, say
 
     from windrow_master.files.errors import StateError
+    from windrow_master.files.state_files import StateFiles
     from windrow_master.service import MasterService
+    from windrow_master.state_folder.opening import refuse_links
 
     async def run() -> int:
         return await MasterService(config).run()
 
     try:
         _make(config.state)
+        refuse_links(StateFiles(config.state))  # before the first line goes where one may lead
         open_journal(config.state / "master.log", "master", served=not config.embedded)
         # Switching threads often keeps the committer from waiting for the event loop a whole interval per call.
         sys.setswitchinterval(0.001)

@@ -17,14 +17,14 @@ from windrow.spec.naming.locations import elsewhere, is_elsewhere, parse_locatio
 from windrow.spec.settings.schema import DATA_TYPES, MODEL_TYPES
 from windrow.storage.urls import BadUrl, is_remote
 
-from windrow_master.core.ids import StepId
+from windrow_master.core.ids import DEFAULT_PROJECT, StepId
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.limits import Limits, how_to_raise
 from windrow_master.roots import Roots
 from windrow_master.store.errors import AssetExists, TooManyAssets
 from windrow_master.store.protocol import StoreReader
-from windrow_master.store.records import AssetRow
+from windrow_master.store.records import AssetLimits, AssetRow
 
 if TYPE_CHECKING:
     from windrow.spec.effective.job import EffectiveStep
@@ -63,7 +63,7 @@ class Assets:
     def __init__(
         self,
         reader: StoreReader,
-        record: Callable[[AssetRow, int], AssetRow],
+        record: Callable[[AssetRow, AssetLimits], AssetRow],
         places: Datastores,
         readable: Roots | None,
         artifacts: ArtifactFolder,
@@ -77,10 +77,10 @@ class Assets:
         self._places = places
         self._readable = readable
         self._artifacts = artifacts
-        self._most = limits.assets_per_kind
+        self._most = AssetLimits(limits.assets_per_kind, limits.assets_per_project)
 
-    def create(self, wanted: pb.Asset) -> AssetRow:
-        """Register an asset for a client. Raises AssetRefused."""
+    def create(self, wanted: pb.Asset, project: str = DEFAULT_PROJECT) -> AssetRow:
+        """Register an asset for a client of a project. Raises AssetRefused."""
         what, tags = _checked(wanted)
         is_archived = wanted.kind in ARCHIVED
         path, is_file = self._archive(wanted.path, what) if is_archived else self._place(wanted, what)
@@ -94,13 +94,14 @@ class Assets:
             wanted.description,
             tags,
             time.time(),
+            project=project,
         )
         try:
             return self._record(row, self._most)
         except AssetExists as error:
             raise AssetRefused("ASSET_EXISTS", f"{_exists(error.found)} {_ANOTHER}") from error
         except TooManyAssets as error:
-            raise self._full(row.kind) from error
+            raise self._full(row.kind, row.project if error.of_project else None) from error
 
     def find(self, kind: int, name: str, version: str) -> AssetRow:
         """Return one version; an empty version means the latest. Raises AssetRefused."""
@@ -157,7 +158,9 @@ class Assets:
             )
         return _checked(model)[1]
 
-    def register_model(self, model: pb.Asset, step_id: StepId, job_id: str, step_name: str, key: str) -> AssetRow:
+    def register_model(
+        self, model: pb.Asset, step_id: StepId, job_id: str, step_name: str, key: str, project: str
+    ) -> AssetRow:
         """Register a model that a step has handed in, once for each `key`. Raises AssetRefused."""
         tags = self.check_model(model)
         row = AssetRow(
@@ -174,23 +177,30 @@ class Assets:
             job_id,
             step_name,
             key,
+            project,
         )
         try:
             return self._record(row, self._most)
         except TooManyAssets as error:
-            raise self._full(row.kind) from error
+            raise self._full(row.kind, row.project if error.of_project else None) from error
 
-    def need_room(self, kind: int) -> None:
-        """Raise AssetRefused if no further asset of this kind can be registered."""
-        if self._reader.has_assets(kind, self._most):
+    def need_room(self, kind: int, project: str) -> None:
+        """Raise AssetRefused if a project can register no further asset of this kind."""
+        if self._reader.has_assets(kind, self._most.of_project, project):
+            raise self._full(kind, project)
+        if self._reader.has_assets(kind, self._most.of_kind):
             raise self._full(kind)
 
-    def _full(self, kind: int) -> AssetRefused:
+    def _full(self, kind: int, project: str | None = None) -> AssetRefused:
+        """`project`: the one that has as many as it may; None: all together have."""
         what = COMMANDS.get(pb.AssetKind.ValueType(kind), "asset")
+        who, name, most = "This master", "assets_per_kind", self._most.of_kind
+        if project is not None:
+            who, name, most = f"The project {project!r}", "assets_per_project", self._most.of_project
         return AssetRefused(
             "LIMIT_REACHED",
-            f"This master has {self._most:,} versions of assets of the kind {what}, which is its limit "
-            f"assets_per_kind, and registers no more. To register more, {how_to_raise('assets_per_kind')}.",
+            f"{who} has {most:,} versions of assets of the kind {what}, which is the limit {name} of this master, and "
+            f"registers no more. To register more, {how_to_raise(name)}.",
         )
 
     def register(self, row: AssetRow) -> str:
@@ -201,8 +211,9 @@ class Assets:
             self._record(row, self._most)
         except AssetExists as error:
             return f"The output {row.output_name} is not registered: {_exists(error.found)}"
-        except TooManyAssets:
-            return f"The output {row.output_name} is not registered: {self._full(row.kind)}"
+        except TooManyAssets as error:
+            full = self._full(row.kind, row.project if error.of_project else None)
+            return f"The output {row.output_name} is not registered: {full}"
         return ""
 
     def _archive(self, digest: str, what: str) -> tuple[str, bool]:
@@ -250,7 +261,7 @@ class Assets:
 
 
 def rows_of_outputs(
-    step: EffectiveStep, step_id: StepId, job_id: str, places: dict[str, str], now: float
+    step: EffectiveStep, step_id: StepId, job_id: str, project: str, places: dict[str, str], now: float
 ) -> tuple[AssetRow, ...]:
     """The assets that a step's outputs become when it is done. `places`: where the outputs are, by name."""
     return tuple(
@@ -268,6 +279,7 @@ def rows_of_outputs(
             job_id=job_id,
             step_name=step.name,
             output_name=name,
+            project=project,
         )
         for name, output in step.outputs.items()
         if output.asset_name is not None and name in places

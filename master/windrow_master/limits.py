@@ -41,6 +41,12 @@ class Limits:
     )
     open_jobs: int = _limit(2_000, "jobs that have not ended. A further one is refused")
     open_jobs_per_project: int = _limit(1_000, "the same of one project")
+    open_document_bytes: int = _limit(
+        1 << 30,
+        "size of the documents of these jobs, of all projects: the master has them in memory, at some five times their "
+        "size",
+    )
+    open_document_bytes_per_project: int = _limit(256 << 20, "the same of one project")
     uploads: int = _limit(256, "uploads of code and data at a time, of all clients")
     uploads_per_client: int = _limit(
         64, "the same of one client: of one token, or of one address where clients have none"
@@ -89,14 +95,16 @@ class Limits:
     )
     assets_per_kind: int = _limit(
         200_000,
-        "versions of models that are registered, of all jobs and clients; the same of data assets, and of each other "
-        "kind. A further one is refused",
+        "versions of models that are registered, of all projects; the same of data assets, and of each other kind. A "
+        "further one is refused",
     )
+    assets_per_project: int = _limit(100_000, "of these, versions that one project has registered, of each kind")
     sorted_steps: int = _limit(
         10_000,
         "steps whose input rows are sorted by partition keys and kept, in the folder `partitions` of the datastore "
         "`default`. A further one fails",
     )
+    sorted_steps_per_project: int = _limit(5_000, "of these, steps of jobs of one project")
     script_words_bytes_per_job: int = _limit(32 << 20, "descriptions and tags of these models")
     planner_memory_bytes: int = _limit(
         8 << 30, "memory of one process that divides an input. A step whose input takes more to divide fails"

@@ -43,6 +43,8 @@ FILES = "user/files"
 """Below the logs of a step, and below those of its job."""
 NAME_BYTES_MAX = 1024
 _PART_BYTES_MAX = 255
+_PARTS_MAX = 64
+"""Each may be a folder more on the disk, and no limit counts those."""
 _PARTIAL = ".windrow-partial"
 """The end of the names of files that are not whole; listings of logs leave them out."""
 _LEFT_S = 86_400.0
@@ -68,6 +70,7 @@ class ScriptRun(NamedTuple):
     """The run that a file belongs to. `logs`: its folder of logs; `job_logs`: that of its job."""
 
     job_id: str
+    project: str
     step_id: StepId
     step_name: str
     logs: Path
@@ -369,11 +372,11 @@ class ScriptFiles:
         with kept.taken.registering(key, len(wanted.description.encode()) + len(tags)) as is_new:
             if is_new:
                 # Before its content has a place: what is refused leaves nothing.
-                self._assets.need_room(pb.ASSET_KIND_MODEL)
+                self._assets.need_room(pb.ASSET_KIND_MODEL, run.project)
             content = self._place_content(digest, kept) / roots.pop()
             model = _completed(wanted)
             model.path, model.is_file = str(content), content.is_file()
-            return self._assets.register_model(model, run.step_id, run.job_id, run.step_name, key)
+            return self._assets.register_model(model, run.step_id, run.job_id, run.step_name, key, run.project)
 
     def _place_content(self, digest: str, kept: KeptFiles) -> Path:
         """Have the content of a model where all nodes see it; return its folder."""
@@ -434,6 +437,7 @@ def parts_of(name: str) -> list[str]:
     parts = name.split("/")
     if (
         len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX
+        or len(parts) > _PARTS_MAX
         or any(
             part in ("", ".", "..") or len(part.encode("utf-8", "surrogatepass")) > _PART_BYTES_MAX for part in parts
         )
@@ -442,7 +446,7 @@ def parts_of(name: str) -> list[str]:
     ):
         raise FileRefused(
             f"{name[:200]!r} is not a name for a file of a run: use a relative path such as outputs/model.pkl, of at "
-            f"most {NAME_BYTES_MAX:,} bytes, without `.` and `..`."
+            f"most {NAME_BYTES_MAX:,} bytes and {_PARTS_MAX} parts, without `.` and `..`."
         )
     return parts
 

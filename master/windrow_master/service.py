@@ -16,6 +16,7 @@ from windrow.common import garbage_collector
 from windrow.common.health_file import TOLD_EVERY_S, HealthFile
 from windrow.common.journal import say
 from windrow.rpc import session_key
+from windrow.rpc.server_tls import server_credentials
 from windrow.rpc.v1 import (
     artifact_service_pb2_grpc,
     asset_service_pb2_grpc,
@@ -36,7 +37,6 @@ from windrow_master.rpc.damaged_state import DamagedStateHandler, DamageIntercep
 from windrow_master.rpc.job_service import JobService
 from windrow_master.rpc.node_views import NodeViews
 from windrow_master.rpc.session_guard import SessionGuard
-from windrow_master.rpc.tls import server_credentials
 from windrow_master.rpc.usage_call import UsageCall
 from windrow_master.run_values import RunValues
 from windrow_master.shell.reporting import Reporter
@@ -218,10 +218,13 @@ class MasterService:
         )
         if identity is not None:
             identity.add_to(server)
+            from windrow.rpc.v1.fleet_service_pb2_grpc import add_FleetServiceServicer_to_server
             from windrow.rpc.v1.queue_service_pb2_grpc import add_QueueServiceServicer_to_server
 
+            from windrow_master.rpc.fleet_service import FleetService
             from windrow_master.rpc.queue_service import QueueService
 
+            add_FleetServiceServicer_to_server(FleetService(standby, identity.note_taken), server)
             add_QueueServiceServicer_to_server(QueueService(standby, store.reader()), server)
         else:
             server.add_generic_rpc_handlers((UsageCall(standby, store),))
@@ -297,6 +300,7 @@ class MasterService:
             agent_service_pb2,
             artifact_service_pb2,
             asset_service_pb2,
+            fleet_service_pb2,
             job_service_pb2,
             queue_service_pb2,
             token_service_pb2,
@@ -310,6 +314,7 @@ class MasterService:
                 (asset_service_pb2, "AssetService"),
                 (agent_service_pb2, "AgentService"),
                 (queue_service_pb2, "QueueService"),
+                (fleet_service_pb2, "FleetService"),
                 (token_service_pb2, "TokenService"),
             )
         ]

@@ -38,6 +38,8 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
         self.hellos: list[rpc.WorkHello] = []
         self.completions: dict[int, list[work.Completion]] = defaultdict(list)
         self.released: list[int] = []
+        self.cut_short: list[rpc.CutShort] = []
+        """Of those, what workers had begun."""
         self.failures: list[rpc.WorkerFailure] = []
         self.ended: list[rpc.EndedStep] = []
         self.capacities: dict[int, rpc.StepCapacity] = {}
@@ -233,6 +235,7 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
         for completion in request.completions:
             self.completions[completion.lease_id].append(completion)
         self.released += request.released_lease_ids
+        self.cut_short += request.cut_short
         self.failures += request.worker_failures
         if request.worker_failures and self.acknowledge:
             acknowledged = request.worker_failures[-1].number

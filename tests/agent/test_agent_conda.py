@@ -67,7 +67,7 @@ async def start(
 
 
 def whole(rig: Rig) -> list[Path]:
-    return [mark.parent for mark in (rig.root / "environments").glob("*/windrow.json")]
+    return [note.with_suffix("") for note in (rig.root / "environments").glob("*.json")]
 
 
 def log_of(rig: Rig) -> str:

@@ -173,6 +173,23 @@ def test_processes_beyond_the_number_are_refused_and_all_are_ended(groups: Contr
 
 
 @NEEDS_GROUPS
+@pytest.mark.parametrize(
+    ("slots", "weight", "shares"), [(1.0, 100, 1024), (0.01, 1, 10), (0.001, 1, 2), (4, 400, 4096)]
+)
+def test_processors_are_shared_by_what_workers_take(
+    groups: ControlGroups, tmp_path: Path, slots: float, weight: int, shares: int
+) -> None:
+    """A step that says that its workers need next to nothing has many, which get next to nothing together."""
+    group = groups.open(1, slots)
+    files = [folder / "1" / name for folder in folders_of(tmp_path) for name in ("cpu.weight", "cpu.shares")]
+    found = {file.name: int(file.read_text()) for file in files if file.exists()}
+    if not found:
+        pytest.skip("the controller cpu is not here")
+    assert found.items() <= {"cpu.weight": weight, "cpu.shares": shares}.items()
+    groups.leave(group)
+
+
+@NEEDS_GROUPS
 def test_a_group_that_uses_all_its_memory_is_told_from_one_that_is_killed(groups: ControlGroups) -> None:
     process, group, _ = run_in(groups, 1, "kept = bytearray(200 << 20)\n")
     assert process.wait() == -signal.SIGKILL

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from windrow_agent.fetch_process.transfers import Transfers, _give
 from windrow_agent.sandbox import job_users
 from windrow_agent.sandbox.access_lists import give_access, give_tree, take_back
 from windrow_agent.sandbox.confinement import public
+from windrow_agent.steps.lineages import Lineage
+from windrow_agent.steps.step import Step
 from windrow_agent.workers.output_folder import OutputFolder
 
 USER = job_users.AUTO_JOB_USERS[-1]
@@ -144,3 +147,23 @@ def test_outputs_that_are_nested_too_deep_are_refused(folder: Path) -> None:
         assert len(made.list_files().new) == WALKED // 10
     nest(Path(made.places["made"]), DEPTH, LONG)
     assert made.list_files().refused.startswith("The script has nested folders in its output deeper than a path")
+
+
+def test_nothing_is_left_of_a_step_whose_files_are_removed_twice_at_once(folder: Path) -> None:
+    """When its work is removed, its logs may be with the master already, and its folder is removed, too."""
+    for _ in range(10):
+        step = Step.open(work.StepSpec(step_id=1), folder, "node-1", 1, 0, Lineage())
+        nest(step.scratch, DEPTH)
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(lambda remove: remove(), [step.drop_work, step.drop, step.drop_work]))
+        assert not step.folder.exists()
+
+
+def test_what_is_made_for_a_step_that_is_gone_goes_with_it(folder: Path) -> None:
+    """Its code arrived late, say."""
+    step = Step.open(work.StepSpec(step_id=1), folder, "node-1", 1, 0, Lineage())
+    step.drop()
+    for remove in (step.drop_work, step.drop_code):
+        (step.folder / "code").mkdir(parents=True)
+        remove()
+        assert not step.folder.exists()

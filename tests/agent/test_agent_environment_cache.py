@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from windrow_agent.environments.cache import KEPT, MARK, Cache
+from windrow_agent.environments.cache import KEPT, Cache
 
 
 def test_what_nobody_uses_is_pruned_the_longest_unused_first(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_what_nobody_uses_is_pruned_the_longest_unused_first(tmp_path: Path) -> 
         assert lock is not None
         (cache.place(digest) / "bin").mkdir(parents=True)
         cache.finish(digest, {})
-        os.utime(cache.place(digest) / MARK, (now - age, now - age))
+        os.utime(cache.note(digest), (now - age, now - age))
         lock.release()
     held = cache.try_share(digests[-1])
     assert held is not None
@@ -32,7 +32,7 @@ def test_what_nobody_uses_is_pruned_the_longest_unused_first(tmp_path: Path) -> 
     assert cache.is_whole(digests[-1])
     held.release()
     assert cache.prune() == [digests[-1]]
-    os.utime(cache.place(digests[0]) / MARK, (0, 0))
+    os.utime(cache.note(digests[0]), (0, 0))
     assert cache.prune() == [digests[0]]
 
 
@@ -49,7 +49,7 @@ def test_environments_of_another_user_are_used_and_stay(request: pytest.FixtureR
     cache.finish(digest, {})
     lock.release()
     (folder / f"{digest}.lock").chmod(0o444)
-    os.utime(cache.place(digest) / MARK, (0, 0))
+    os.utime(cache.note(digest), (0, 0))
     folder.chmod(0o555)
     if os.geteuid() == 0:
         os.seteuid(65534)
@@ -80,7 +80,7 @@ def test_what_is_left_of_builds_that_broke_off_is_removed_and_what_is_being_buil
     assert cache.kept() == (1, 1000, 3)
     assert cache.prune() == [broken, lock_alone]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        [whole, f"{whole}.lock", building, f"{building}.lock", "notes"]
+        [whole, f"{whole}.json", f"{whole}.lock", building, f"{building}.lock", "notes"]
     )
     held.release()
     assert cache.prune() == [building]
@@ -94,7 +94,7 @@ def test_an_agent_in_a_process_of_its_own_keeps_what_it_uses(tmp_path: Path) -> 
     cache.place(digest).mkdir()
     cache.finish(digest, {})
     lock.release()
-    os.utime(cache.place(digest) / MARK, (0, 0))
+    os.utime(cache.note(digest), (0, 0))
     program = (
         "import sys; from pathlib import Path; from windrow_agent.environments.cache import Cache\n"
         "held = Cache(Path(sys.argv[1])).try_share(sys.argv[2]); print(held is not None, flush=True); input()"

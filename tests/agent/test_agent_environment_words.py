@@ -28,7 +28,7 @@ def test_uv_gets_what_reaches_indexes_and_no_other_credentials() -> None:
         "PYTHONPATH": "/somewhere",
         "UV_INDEX": "",
     }
-    variables = build_variables(agent, "")
+    variables = build_variables(agent)
     assert variables["UV_DEFAULT_INDEX"] == "https://one.example/simple"
     assert variables["UV_INDEX"] == "https://two.example/simple https://three.example/simple"
     assert variables["UV_FIND_LINKS"] == "/a,/b"
@@ -37,8 +37,8 @@ def test_uv_gets_what_reaches_indexes_and_no_other_credentials() -> None:
     assert variables["UV_INDEX_STRATEGY"] == "unsafe-best-match"
     assert not {"UV_PYTHON", "AWS_SECRET_ACCESS_KEY", "VIRTUAL_ENV", "PYTHONPATH"} & variables.keys()
     # What is said to uv itself wins.
-    assert build_variables({**agent, "UV_INDEX_URL": "https://uv.example"}, "")["UV_INDEX_URL"] == "https://uv.example"
-    assert "UV_DEFAULT_INDEX" not in build_variables({**agent, "UV_INDEX_URL": "https://uv.example"}, "")
+    assert build_variables({**agent, "UV_INDEX_URL": "https://uv.example"})["UV_INDEX_URL"] == "https://uv.example"
+    assert "UV_DEFAULT_INDEX" not in build_variables({**agent, "UV_INDEX_URL": "https://uv.example"})
 
 
 def test_lists_that_differ_in_anything_are_environments_of_their_own() -> None:
@@ -70,8 +70,7 @@ def test_conda_s_builder_gets_what_reaches_channels_and_no_other_credentials() -
         "PYTHONPATH": "/somewhere",
     }
     kept = {name: agent[name] for name in ("HOME", "RATTLER_AUTH_FILE", "CONDA_OVERRIDE_CUDA", "HTTPS_PROXY")}
-    assert conda_variables(agent, "") == kept
-    assert conda_variables(agent, "/cache") == {**kept, "RATTLER_CACHE_DIR": "/cache"}
+    assert conda_variables(agent) == kept
 
 
 def test_a_list_is_another_environment_where_conda_s_packages_can_be_had() -> None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_rig import ECHO, AgentProcess, Rig, eventually, scenario
+from fetched_python import CHANGES_ITS_PYTHON, MINOR, downloads, packed
 from package_index import PackageIndex, package_index
 from scripted_master import STEP
 from windrow.common.journal import REPEATED_TIMES
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2
 from windrow.rpc.v1 import work_pb2 as work
+from windrow_agent.environments.cache import Cache
 from windrow_agent.sandbox.confinement import kernel_abi
-from windrow_agent.sandbox.policy import STRICT_ABI
+from windrow_agent.sandbox.policy import AUTO_ABI, STRICT_ABI
 
 PEBBLE = """
 import os, sys
@@ -56,7 +62,7 @@ async def start(rig: Rig, index: PackageIndex, name: str = "agent", **more: Any)
 
 
 def whole(rig: Rig) -> list[Path]:
-    return [mark.parent for mark in (rig.root / "environments").glob("*/windrow.json")]
+    return [note.with_suffix("") for note in (rig.root / "environments").glob("*.json")]
 
 
 def row_of(rig: Rig, lease_id: int) -> str:
@@ -484,27 +490,129 @@ async def test_a_strict_sandbox_builds_packages_and_the_script_uses_them(rig: Ri
         assert row_of(rig, lease).startswith("white ")
 
 
-@pytest.mark.parametrize("name", ["windrow.json.partial", "windrow.json"])
-def test_a_link_that_a_package_lays_in_its_environment_leads_the_agent_nowhere(name: str) -> None:
-    """Code of packages is kept out of Windrow's files. The agent, which writes there afterwards, is not."""
+PLANTS_A_NOTE = """\
+import json, os, time
+# Where uv installs, as its command line says.
+words = open(f"/proc/{os.getppid()}/cmdline").read().split("\\0")
+place = os.path.dirname(os.path.dirname(words[words.index("--python") + 1]))
+told = []
+for note in (place + "/windrow.json", place + ".json"):
+    try:
+        with open(note, "w") as file:
+            json.dump({"interpreter": "/etc/python"}, file)
+        told.append("done")
+    except OSError as error:
+        told.append(type(error).__name__)
+with open(place + "/told", "w") as file:
+    json.dump(told, file)
+while not os.path.exists(place + "/go on"):
+    time.sleep(0.01)
+raise SystemExit(1)
+"""
 
-    @scenario
-    async def run(rig: Rig) -> None:
-        victim = rig.root / "victim"
-        victim.write_text("precious")
-        with package_index() as index:
-            lay = f"import sys; p = os.path.join(sys.prefix, {name!r}); os.path.lexists(p) or os.symlink(V, p)"
-            index.add_to_start("ivy", f"V = {str(victim)!r}; {lay}")
-            rig.master.step(rig.script(ECHO), environment=wanted("pebble", "ivy"))
-            await rig.master.start()
-            await start(rig, index)
-            await until_served(rig)
-        assert victim.read_text() == "precious"
-        (folder,) = whole(rig)
-        assert (folder / "windrow.json").is_file()
-        assert not (folder / "windrow.json").is_symlink()
 
-    run()
+@pytest.mark.skipif(kernel_abi() < STRICT_ABI, reason="this kernel cannot confine as strict demands")
+@scenario
+async def test_a_package_cannot_say_that_its_environment_is_complete(rig: Rig) -> None:
+    """Its agent dies before the build has ended, so only the note says what is there."""
+    environments = rig.root / "environments"
+    with package_index() as index:
+        index.add_source("forger", PLANTS_A_NOTE)
+        rig.master.step(rig.script(ECHO), environment=wanted("forger"))
+        await rig.master.start()
+        agent = await start(rig, index, sandbox="strict")
+        await eventually(lambda: list(environments.glob("*/told")), "the package has its turn")
+        await agent.kill()
+    (place,) = (path.parent for path in environments.glob("*/told"))
+    await eventually(lambda: (place / "told").read_text().endswith("]"))
+    assert json.loads((place / "told").read_text()) == ["done", "PermissionError"]
+    (place / "go on").touch()
+    cache = Cache(environments)
+    assert not cache.is_whole(place.name)
+    assert cache.read_places(place.name) == [place]
+    await eventually(lambda: cache.prune() == [place.name], "what is left of it goes")
+
+
+def python_changed(rig: Rig) -> tuple[int, str, list[str]]:
+    """The user that a package ran as, where its Python was, and what came of its attempts to change it."""
+    user, above, told = json.loads(log_of(rig).partition("TOLD ")[2].splitlines()[0])
+    return user, above, told
+
+
+async def changes_python(rig: Rig, index: PackageIndex, **more: Any) -> tuple[int, str, list[str]]:
+    """A node fetches a Python for a list, a package of which tries to change it; then another list has it."""
+    index.add_source("vandal", CHANGES_ITS_PYTHON)
+    rig.master.step(rig.script(ECHO), environment=wanted("vandal", python=MINOR))
+    await rig.master.start()
+    agent = AgentProcess(rig.master, rig.root / "agent", **{"python": None, **more})
+    rig.agents.append(agent)
+    await agent.start(UV_DEFAULT_INDEX=index.url, UV_HTTP_RETRIES="0", VIRTUAL_ENV="", **downloads())
+    await rig.master.until(lambda: rig.master.failures)
+    await rig.master.until(lambda: "TOLD " in log_of(rig))
+    tried = python_changed(rig)
+    assert log_of(rig).count("uv fetches it") == 1
+    code = rig.script("import sys\ndef run(mini_batch):\n    return [sys.base_prefix]\n", "code-2")
+    rig.master.step(code, 8, environment=wanted("pebble", python=MINOR))
+    await rig.master.until(lambda: rig.master.capacities.get(8) and rig.master.capacities[8].leases_max)
+    (lease,) = rig.master.assign(step_id=8)
+    await rig.master.until(lambda: rig.master.done([lease]))
+    assert Path(row_of(rig, lease)).parent == Path(tried[1])
+    return tried
+
+
+@pytest.mark.skipif(kernel_abi() < STRICT_ABI, reason="this kernel cannot confine as strict demands")
+@scenario
+async def test_no_package_changes_a_python_that_uv_has_fetched(rig: Rig) -> None:
+    """Environments of other lists run with the same one."""
+    with package_index() as index:
+        folder = str(rig.root / "environments")
+        _, above, told = await changes_python(
+            rig, index, sandbox="strict", environments_folder=folder, allowed_paths=[str(packed())]
+        )
+    assert above == f"{folder}/pythons"
+    assert told == ["PermissionError"] * 5
+
+
+@pytest.mark.skipif(kernel_abi() < AUTO_ABI, reason="this kernel confines nothing under auto")
+@scenario
+async def test_no_package_changes_a_fetched_python_in_a_folder_that_auto_closes(rig: Rig) -> None:
+    with package_index() as index, closed_folder() as folder:
+        _, above, told = await changes_python(rig, index, sandbox="auto", environments_folder=str(folder))
+    assert above == f"{folder}/pythons"
+    assert told == ["PermissionError"] * 5
+
+
+@contextmanager
+def closed_folder() -> Iterator[Path]:
+    """A folder above which no script makes a file, so that `auto` can close it."""
+    above = Path("/var/lib/windrow")
+    try:
+        above.mkdir(exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="test-", dir=above))
+    except PermissionError:
+        pytest.skip("only root makes folders in /var/lib")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+        with suppress(OSError):
+            above.rmdir()
+
+
+@scenario
+async def test_a_python_that_may_not_be_fetched_is_not(rig: Rig) -> None:
+    with package_index() as index:
+        rig.master.step(rig.script(ECHO), environment=wanted("pebble", python=MINOR))
+        await rig.master.start()
+        agent = AgentProcess(rig.master, rig.root / "agent", **settings(rig))
+        rig.agents.append(agent)
+        variables = {**downloads(), "UV_PYTHON_DOWNLOADS": "manual"}
+        await agent.start(
+            UV_DEFAULT_INDEX=index.url, UV_PYTHON_INSTALL_DIR=str(rig.root / "pythons"), VIRTUAL_ENV="", **variables
+        )
+        await rig.master.until(lambda: rig.master.failures)
+        assert "Install that Python on this node" in rig.master.failures[0].message
+        assert not list((rig.root / "pythons").glob("cpython-*"))
 
 
 LEAD_ELSEWHERE = """

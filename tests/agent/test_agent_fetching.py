@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from agent_rig import eventually
+from own_children import own_children
 from scripted_master import DEADLINE_S
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.storage.errors import StorageError
@@ -138,8 +139,8 @@ def test_groups_of_files_keep_the_name_that_tells_their_key() -> None:
 
 
 def fetch_processes() -> list[psutil.Process]:
-    """Those of this process; it may have other children, of other tests."""
-    return [child for child in psutil.Process().children() if child.cmdline()[-3:-2] == [BOOT]]
+    """Those of this process."""
+    return own_children(lambda words: words[-3:-2] == [BOOT])
 
 
 @pytest.mark.parametrize("restarts", [True, False])

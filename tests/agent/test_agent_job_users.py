@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from agent_rig import AgentProcess, Rig, eventually, scenario
 from as_job_users import NEEDS_USERS, opened
+from fetched_python import CHANGES_ITS_PYTHON, MINOR, downloads
 from package_index import package_index
 from scripted_master import STEP
 from windrow.common.notes import read_note, write_note
@@ -528,12 +529,40 @@ def test_environments_are_built_by_a_user_of_builders_and_changed_by_nobody(mode
         found = all_below(place)
         assert {owner_of(str(path)) for path in found} == {0}
         assert not [path for path in found if others_may_write(path)]
-        (builder,) = {owner_of(str(path)) for path in all_below(agent.folder / "builder")} - {0}
+        (builder,) = {owner_of(str(path)) for path in all_below(agent.folder / "uv-cache")} - {0}
         assert builder in AUTO_JOB_USERS
         assert builder != user
         assert set(map(int, who.read_text().split())) == {user, builder}, "code of a package never runs as root"
 
     run()
+
+
+@NEEDS_USERS
+@scenario
+async def test_no_package_changes_a_fetched_python_whatever_the_sandbox(rig: Rig) -> None:
+    """It belongs to the agent, who has fetched it; its HOME is not that of builders, which could say where from."""
+    rig.root.chmod(0o755)
+    with package_index() as index:
+        index.add_source("vandal", CHANGES_ITS_PYTHON)
+        rig.master.step(rig.script(WHO), environment=work.Environment(requirements=["vandal"], python=MINOR))
+        await rig.master.start()
+        agent = AgentProcess(
+            rig.master,
+            rig.root / "agent",
+            before=opened(rig.root / "mounts"),
+            job_users="auto",
+            python=None,
+            sandbox="off",
+        )
+        rig.agents.append(agent)
+        await agent.start(UV_DEFAULT_INDEX=index.url, UV_HTTP_RETRIES="0", VIRTUAL_ENV="", **downloads())
+        await rig.master.until(lambda: rig.master.failures)
+        await rig.master.until(lambda: b"TOLD " in rig.master.logs[rpc.LOG_KIND_ENVIRONMENT, 0])
+    words = rig.master.logs[rpc.LOG_KIND_ENVIRONMENT, 0].decode()
+    user, above, told = json.loads(words.partition("TOLD ")[2].splitlines()[0])
+    assert user in AUTO_JOB_USERS
+    assert above == str(agent.folder / "environments" / "pythons")
+    assert told == ["PermissionError"] * 5
 
 
 @NEEDS_USERS

@@ -164,12 +164,16 @@ def test_parts_on_different_gpus_are_told_so_that_they_can_be_moved_together() -
 
 
 def test_gpus_are_those_the_agent_may_use(tmp_path: Path) -> None:
-    (tmp_path / "0000:01").mkdir()
-    (tmp_path / "0000:02").mkdir()
-    assert find_gpus({}, tmp_path) == ("0", "1")
-    assert find_gpus({"CUDA_VISIBLE_DEVICES": "3, 5"}, tmp_path) == ("3", "5")
-    assert find_gpus({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == ()
-    assert find_gpus({}, tmp_path / "none") == ()
+    (tmp_path / "gpus" / "0000:01").mkdir(parents=True)
+    (tmp_path / "gpus" / "0000:01" / "information").write_text("GPU UUID: \t GPU-a\n")
+
+    def found(environment: dict[str, str], driver: Path = tmp_path) -> tuple[str, ...]:
+        return find_gpus(environment, driver, tmp_path / "none").devices
+
+    assert found({}) == ("GPU-a",)
+    assert found({"CUDA_VISIBLE_DEVICES": "3, 5"}) == ("3", "5")
+    assert found({"CUDA_VISIBLE_DEVICES": ""}) == ()
+    assert found({}, tmp_path / "none") == ()
 
 
 def test_interpreter_is_the_active_environments(tmp_path: Path) -> None:
@@ -359,3 +363,44 @@ def test_an_agent_cannot_be_dumped() -> None:
         "assert kernel.forbid_dumps() and kernel.become_subreaper(); print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "0\n"
+
+
+STARTED = """
+import asyncio, subprocess, sys
+from windrow_agent.environments.process import Process
+from windrow_agent.node.kernel import apart
+child = '''
+import os
+try:
+    os.open("/dev/tty", os.O_RDWR)
+    terminal = True
+except OSError:
+    terminal = False
+print(os.getpgrp() == os.getpid(), terminal, os.getsid(0) == os.getpid())
+'''
+with open(sys.argv[1], "w") as told:
+    subprocess.run([sys.executable, "-c", child], stdout=told, check=True, **apart())
+
+async def build():
+    with open(sys.argv[1], "a") as told:
+        await Process([sys.executable, "-c", child], {}, output=told.fileno()).wait(lambda: True)
+
+asyncio.run(build())
+"""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_foreign_code_has_no_terminal_and_leads_its_group(tmp_path: Path, terminal: bool) -> None:
+    """It could type commands into the terminal of an agent. Sessions share the processors equally, so it gets one of
+    its own only where it would have a terminal else: see `apart`.
+    """
+    told = tmp_path / "told"
+    command = [sys.executable, "-c", STARTED, str(told)]
+    if terminal:
+        command = [sys.executable, "-c", "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]))", *command]
+    # No terminal of whoever runs the tests.
+    ended = subprocess.run(
+        command, check=False, stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, text=True
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert told.read_text() == f"True False {terminal}\n" * 2

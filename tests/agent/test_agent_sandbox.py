@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import shutil
 import signal
+import socket
 import stat
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from windrow.common.beneath import LinkRefused
+from windrow.common.beneath import LinkRefused, make_folder
 from windrow.rpc.v1 import work_pb2 as work
 from windrow_agent.config import AgentConfig, BadConfig
 from windrow_agent.node.gpus import GpuIndices
 from windrow_agent.sandbox import confinement
 from windrow_agent.sandbox.confinement import around, handled_rights, kernel_abi
-from windrow_agent.sandbox.places import make_folder
 from windrow_agent.sandbox.policy import NotPermitted, Sandbox, needs_new_start, protection, real_paths
 from windrow_agent.sandbox.raw_devices import raw_devices
+from windrow_agent.sandbox.service_sockets import service_sockets
 from windrow_agent.sandbox.system_calls import filter_program
 from windrow_agent.sandbox.temporary import PATH_MAX, TemporaryFolders
 from windrow_agent.steps.lineages import Lineage
@@ -520,6 +524,33 @@ def test_devices_that_get_round_what_is_closed_are_told_from_others(tmp_path: Pa
     raw = {"mapper", "bsg", *(name for name in names if name not in ("null", "nvidia0", "tty", "ttyUSB0"))}
     assert {Path(path).name for path in raw_devices(str(tmp_path))} == raw
     assert raw_devices(str(tmp_path / "nowhere")) == []
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Iterator[Path]:
+    """As /run, with sockets of services, one of which all users may open, and a file that is none."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    with contextlib.ExitStack() as open_ones:
+        for name in ("docker.sock", "podman/podman.sock", "dbus/system_bus_socket", "user/7/bus", "ours.sock"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            open_ones.enter_context(socket.socket(socket.AF_UNIX)).bind(str(folder / name))
+            (folder / name).chmod(0o666 if name.startswith(("podman", "dbus")) else 0o600)
+        (folder / "lxd.socket").touch()
+        yield folder
+    shutil.rmtree(folder)
+
+
+def test_sockets_by_which_a_script_has_programs_started_are_told(run_folder: Path) -> None:
+    """No sandbox closes them, so no node with one says that it confines scripts."""
+    shown = [path.removeprefix(f"{run_folder}/") for path in service_sockets(run=run_folder, user=0)]
+    assert shown == ["docker.sock", "podman/podman.sock", "dbus/system_bus_socket"]
+    shown = [path.removeprefix(f"{run_folder}/") for path in service_sockets(run=run_folder, user=7)]
+    assert shown == ["docker.sock", "podman/podman.sock", "user/7/bus"]
+    shown = [path.removeprefix(f"{run_folder}/") for path in service_sockets(job_users=True, run=run_folder)]
+    assert shown == ["podman/podman.sock"]
+    for mode in ("auto", "given", "strict"):
+        told = protection(mode, 7, sockets=["/run/docker.sock"])
+        assert told.startswith(f"{mode} (partly): ") and "/run/docker.sock" in told and "--job-users" in told
 
 
 def test_auto_says_that_scripts_can_change_the_code_of_windrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,8 @@ async def test_a_worker_that_does_not_make_room_in_time_is_killed_and_nobody_is_
     other = rig.master.assign(1, step_id=OTHER)
     await rig.master.until(lambda: rig.master.done(other))
     assert rig.master.released == [running] and running not in rig.master.completions
+    (cut_short,) = rig.master.cut_short
+    assert cut_short.lease_id == running and cut_short.elapsed_us > 300_000
     assert not rig.master.failures
 
 

@@ -179,7 +179,7 @@ def served_master(workspace: Workspace, datastore: Path, state: Path | None = No
 
 
 @contextlib.contextmanager
-def served_fleet(workspace: Workspace, datastore: Path) -> Iterator[str]:
+def served_cluster(workspace: Workspace, datastore: Path) -> Iterator[str]:
     """The same with an agent, `one`, of two slots; whatever still runs for the workspace at the end is killed."""
     try:
         with served_master(workspace, datastore) as address:

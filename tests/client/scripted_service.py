@@ -39,6 +39,9 @@ class Script(job_service_pb2_grpc.JobServiceServicer, artifact_service_pb2_grpc.
     artifact: bytearray = field(default_factory=bytearray)
     break_upload_after: list[int] = field(default_factory=list)
     asked: list[Any] = field(default_factory=list)
+    job_id: str = "j"
+    archive: bytes = b""
+    """What DownloadArtifact sends."""
     read_only: list[str] = field(default_factory=list)
     """Reasons that the next GetMaster calls tell; when all were told, the job ends."""
     all_told: threading.Event = field(default_factory=threading.Event)
@@ -68,7 +71,10 @@ class Script(job_service_pb2_grpc.JobServiceServicer, artifact_service_pb2_grpc.
         return job_service_pb2.SubmitJobResponse(job=job_pb2.Job(job_id="j", state=job_pb2.JOB_STATE_QUEUED))
 
     def GetJob(self, request: Any, context: Any) -> job_service_pb2.GetJobResponse:
-        return job_service_pb2.GetJobResponse(job=job_pb2.Job(job_id="j", state=job_pb2.JOB_STATE_COMPLETED, seq=9))
+        output = job_pb2.StepOutput(name="out", path="/out", ready=True)
+        job = job_pb2.Job(job_id=self.job_id, state=job_pb2.JOB_STATE_COMPLETED, seq=9)
+        job.steps.add(name="work", outputs=[output])
+        return job_service_pb2.GetJobResponse(job=job, document=b"{}")
 
     def WatchJob(self, request: Any, context: Any) -> Iterator[job_service_pb2.WatchJobResponse]:
         self._take(request, context)
@@ -98,6 +104,14 @@ class Script(job_service_pb2_grpc.JobServiceServicer, artifact_service_pb2_grpc.
                 yield Piece(content=chunk)
             yield Piece(crc32=zlib.crc32(content) ^ self.damage)
             offset = 0
+
+    def DownloadArtifact(self, request: Any, context: Any) -> Iterator[artifact_service_pb2.DownloadArtifactResponse]:
+        """Without end, if there is no archive."""
+        if self.archive:
+            yield artifact_service_pb2.DownloadArtifactResponse(chunk=self.archive)
+            return
+        while True:
+            yield artifact_service_pb2.DownloadArtifactResponse(chunk=bytes(1 << 16))
 
     def GetArtifact(self, request: Any, context: Any) -> artifact_service_pb2.GetArtifactResponse:
         complete = hashlib.sha256(self.artifact).hexdigest() == request.digest

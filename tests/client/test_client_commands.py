@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import windrow
-from client_workspace import Workspace, end, served_fleet, wait_until
+from client_workspace import Workspace, end, served_cluster, wait_until
 from windrow.cli.jobs.explain import explain
 from windrow.cli.options.completion import node_names
 from windrow.cli.options.shared import OutputForm
@@ -22,7 +22,7 @@ CONTENTS = ["a", "b", "raise", "c"]
 
 
 @dataclass
-class Fleet:
+class ServedCluster:
     """A served master with an agent."""
 
     workspace: Workspace
@@ -30,90 +30,90 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
     """One for all tests here."""
-    workspace = Workspace(tmp_path_factory.mktemp("fleet"))
+    workspace = Workspace(tmp_path_factory.mktemp("cluster"))
     workspace.write(CONTENTS, error_threshold=5)
-    with served_fleet(workspace, workspace.folder) as address:
-        yield Fleet(workspace, address)
+    with served_cluster(workspace, workspace.folder) as address:
+        yield ServedCluster(workspace, address)
 
 
 @pytest.fixture(scope="module")
-def job_id(fleet: Fleet) -> str:
+def job_id(cluster: ServedCluster) -> str:
     """A job that has ended with one tolerated failure."""
-    absolute = str(fleet.workspace.folder / "data")
+    absolute = str(cluster.workspace.folder / "data")
     done = command(
-        fleet, "job", "create", "job.yml", "--set", f"inputs.data.path={absolute}", "--stream", "--name", "ended"
+        cluster, "job", "create", "job.yml", "--set", f"inputs.data.path={absolute}", "--stream", "--name", "ended"
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed_items.csv" in done.stdout.splitlines()[-1]
     return "ended"
 
 
-def command(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command with the fleet's address."""
-    return fleet.workspace.run(*arguments, WINDROW_MASTER=fleet.address)
+def command(cluster: ServedCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command with the cluster's address."""
+    return cluster.workspace.run(*arguments, WINDROW_MASTER=cluster.address)
 
 
-def test_create_twice_under_one_name_is_refused(fleet: Fleet, job_id: str) -> None:
-    done = command(fleet, "job", "create", "job.yml", "--name", job_id)
+def test_create_twice_under_one_name_is_refused(cluster: ServedCluster, job_id: str) -> None:
+    done = command(cluster, "job", "create", "job.yml", "--name", job_id)
     assert done.returncode == 2
     assert f"The name {job_id!r} is taken" in done.stderr
 
 
-def test_list_and_show_tell_the_same_as_json_and_as_text(fleet: Fleet, job_id: str) -> None:
-    listed = json.loads(command(fleet, "job", "list", "--format", "json").stdout)
+def test_list_and_show_tell_the_same_as_json_and_as_text(cluster: ServedCluster, job_id: str) -> None:
+    listed = json.loads(command(cluster, "job", "list", "--format", "json").stdout)
     assert job_id in [job["job_id"] for job in listed]
-    shown = json.loads(command(fleet, "job", "show", job_id, "--format", "json").stdout)
+    shown = json.loads(command(cluster, "job", "show", job_id, "--format", "json").stdout)
     assert shown["state"] == "completed_with_failures"
     assert shown["steps"][0]["items"] == {"total": 4, "ok": 3, "failed": 1, "cancelled": 0, "taken_over": 0}
     assert shown["document"]["steps"][0]["entry_script"] == "score.py"
-    text = command(fleet, "job", "show", job_id).stdout
+    text = command(cluster, "job", "show", job_id).stdout
     assert "completed_with_failures" in text
     assert "this item is bad" in text
-    assert job_id in command(fleet, "job", "list").stdout
+    assert job_id in command(cluster, "job", "list").stdout
 
 
-def test_stream_of_an_ended_job_tells_its_end_and_its_exit_code(fleet: Fleet, job_id: str) -> None:
-    assert command(fleet, "job", "stream", job_id).returncode == 0
-    done = command(fleet, "job", "stream", job_id, "--strict", "--format", "json")
+def test_stream_of_an_ended_job_tells_its_end_and_its_exit_code(cluster: ServedCluster, job_id: str) -> None:
+    assert command(cluster, "job", "stream", job_id).returncode == 0
+    done = command(cluster, "job", "stream", job_id, "--strict", "--format", "json")
     assert done.returncode == 3
     assert [json.loads(line)["event"] for line in done.stdout.splitlines()] == ["begin", "progress", "end"]
 
 
-def test_download_brings_the_rows(fleet: Fleet, job_id: str, tmp_path: Path) -> None:
-    done = command(fleet, "job", "download", job_id, "--to", str(tmp_path), "--format", "json")
+def test_download_brings_the_rows(cluster: ServedCluster, job_id: str, tmp_path: Path) -> None:
+    done = command(cluster, "job", "download", job_id, "--to", str(tmp_path), "--format", "json")
     assert done.returncode == 0, done.stderr
     [file] = json.loads(done.stdout)["files"]
-    assert Path(file).read_text() == fleet.workspace.expected(CONTENTS)
+    assert Path(file).read_text() == cluster.workspace.expected(CONTENTS)
     assert [path.name for path in (tmp_path / "rows").iterdir()] == ["rows.txt"]
 
 
-def test_logs_are_named_and_printed(fleet: Fleet, job_id: str) -> None:
+def test_logs_are_named_and_printed(cluster: ServedCluster, job_id: str) -> None:
     def names() -> list[str]:
-        return [file["path"] for file in json.loads(command(fleet, "job", "logs", job_id, "--format", "json").stdout)]
+        return [file["path"] for file in json.loads(command(cluster, "job", "logs", job_id, "--format", "json").stdout)]
 
     path = wait_until(names, "the job has logs")[0]
-    whole = command(fleet, "job", "logs", job_id, path)
+    whole = command(cluster, "job", "logs", job_id, path)
     assert whole.returncode == 0
-    followed = command(fleet, "job", "logs", job_id, path, "--follow")
+    followed = command(cluster, "job", "logs", job_id, path, "--follow")
     assert followed.stdout == whole.stdout
-    tail = command(fleet, "job", "logs", job_id, path, "--tail", "1")
+    tail = command(cluster, "job", "logs", job_id, path, "--tail", "1")
     assert whole.stdout.endswith(tail.stdout)
 
 
-def test_nodes_are_listed(fleet: Fleet) -> None:
-    [node] = json.loads(command(fleet, "node", "list", "--format", "json").stdout)
+def test_nodes_are_listed(cluster: ServedCluster) -> None:
+    [node] = json.loads(command(cluster, "node", "list", "--format", "json").stdout)
     assert (node["node_id"], node["state"], node["slots"]) == ("one", "ready", 2)
-    assert "one" in command(fleet, "node", "list").stdout
+    assert "one" in command(cluster, "node", "list").stdout
 
 
-def test_a_node_is_set_aside_and_taken_back_by_the_sdk(fleet: Fleet) -> None:
-    with windrow.Client(fleet.address) as client:
+def test_a_node_is_set_aside_and_taken_back_by_the_sdk(cluster: ServedCluster) -> None:
+    with windrow.Client(cluster.address) as client:
         node = client.cordon_node("one")
         try:
             assert (node.state, node.cordoned) == ("ready", True)
-            [row] = [line for line in command(fleet, "node", "list").stdout.splitlines() if line.startswith("one ")]
+            [row] = [line for line in command(cluster, "node", "list").stdout.splitlines() if line.startswith("one ")]
             assert "ready,cordoned" in row and row.endswith("gets no new work until `windrow node uncordon one`.")
         finally:
             assert not client.cordon_node("one", cordoned=False).cordoned
@@ -126,8 +126,8 @@ def test_a_node_is_set_aside_and_taken_back_by_the_sdk(fleet: Fleet) -> None:
             assert refused.value.reason == "NODE_UNKNOWN"
 
 
-def test_names_of_nodes_are_completed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WINDROW_MASTER", fleet.address)
+def test_names_of_nodes_are_completed(cluster: ServedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINDROW_MASTER", cluster.address)
     assert (node_names("o"), node_names("x")) == (["one"], [])
 
 
@@ -145,69 +145,69 @@ def test_names_of_nodes_are_completed(fleet: Fleet, monkeypatch: pytest.MonkeyPa
         ["job", "download", "ended", "--output-name", "../rows"],
     ],
 )
-def test_unknown_names_are_told_with_what_there_is(fleet: Fleet, job_id: str, arguments: list[str]) -> None:
-    done = command(fleet, *arguments)
+def test_unknown_names_are_told_with_what_there_is(cluster: ServedCluster, job_id: str, arguments: list[str]) -> None:
+    done = command(cluster, *arguments)
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stderr.startswith("windrow: ")
     assert "Traceback" not in done.stderr
 
 
-def test_cancel_ends_a_job_with_its_own_exit_code(fleet: Fleet) -> None:
-    waiting = Workspace(_fresh(fleet.workspace.folder / "waiting"))
+def test_cancel_ends_a_job_with_its_own_exit_code(cluster: ServedCluster) -> None:
+    waiting = Workspace(_fresh(cluster.workspace.folder / "waiting"))
     waiting.write(["wait", "wait"])
-    created = fleet.workspace.run("job", "create", str(waiting.job_file), WINDROW_MASTER=fleet.address)
+    created = cluster.workspace.run("job", "create", str(waiting.job_file), WINDROW_MASTER=cluster.address)
     assert created.returncode == 0, created.stderr
     name = created.stdout.splitlines()[-1]
-    stream = fleet.workspace.start("job", "stream", name, WINDROW_MASTER=fleet.address)
-    cancelled = command(fleet, "job", "cancel", name, "--wait")
+    stream = cluster.workspace.start("job", "stream", name, WINDROW_MASTER=cluster.address)
+    cancelled = command(cluster, "job", "cancel", name, "--wait")
     assert cancelled.stdout.strip() == f"{name} is cancelled."
     end(stream)
     assert stream.returncode == 4
-    again = command(fleet, "job", "cancel", name)
+    again = command(cluster, "job", "cancel", name)
     assert again.returncode == 0
-    with windrow.Client(fleet.address) as client, pytest.raises(JobFailed):
+    with windrow.Client(cluster.address) as client, pytest.raises(JobFailed):
         client.results(name)
 
 
-def test_the_sdk_end_to_end(fleet: Fleet) -> None:
-    with windrow.Client(fleet.address) as client:
-        job = client.submit(fleet.workspace.job_file)
+def test_the_sdk_end_to_end(cluster: ServedCluster) -> None:
+    with windrow.Client(cluster.address) as client:
+        job = client.submit(cluster.workspace.job_file)
         moments = list(client.progress(job.job_id))
         assert [moment.seq for moment in moments] == sorted({moment.seq for moment in moments})
         last = client.wait(job.job_id)
         assert last == moments[-1]
         assert last.state.succeeded
         assert last.state is windrow.JobState.COMPLETED_WITH_FAILURES
-        expected = fleet.workspace.expected(CONTENTS).splitlines()
+        expected = cluster.workspace.expected(CONTENTS).splitlines()
         assert list(client.results(job.job_id)) == expected
         frame = client.to_dataframe(job.job_id)
         assert frame.values.tolist() == [line.split(" ") for line in expected]
-        assert client.master().datastores == {"default": str(fleet.workspace.folder)}
+        assert client.master().datastores == {"default": str(cluster.workspace.folder)}
         with pytest.raises(NotFound):
             client.get("nope")
         with pytest.raises(NotFound):
             client.results(job.job_id, "nope")
 
 
-def test_the_same_request_is_one_job(fleet: Fleet) -> None:
+def test_the_same_request_is_one_job(cluster: ServedCluster) -> None:
     from windrow.spec import load_job
 
-    with windrow.Client(fleet.address) as client:
-        effective = client.upload_code(load_job(fleet.workspace.job_file))
+    with windrow.Client(cluster.address) as client:
+        effective = client.upload_code(load_job(cluster.workspace.job_file))
         first = client.submit_effective(effective, request_id="once")
         second = client.submit_effective(effective, request_id="once")
         assert first.job_id == second.job_id
         client.wait(first.job_id)
 
 
-def test_a_path_outside_the_datastores_is_refused_by_the_master(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_path_outside_the_datastores_is_refused_by_the_master(cluster: ServedCluster, tmp_path: Path) -> None:
     outside = Workspace(_fresh(tmp_path / "outside"))
     outside.write(["a"])
-    rows = fleet.workspace.folder / "elsewhere.txt"
-    with windrow.Client(fleet.address) as client:
+    rows = cluster.workspace.folder / "elsewhere.txt"
+    with windrow.Client(cluster.address) as client:
         for sets in (
             [f"inputs.data.path={outside.folder}/data", f"outputs.rows.path={rows}"],
-            [f"inputs.data.path={fleet.workspace.folder}/data", f"outputs.rows.path={outside.rows}"],
+            [f"inputs.data.path={cluster.workspace.folder}/data", f"outputs.rows.path={outside.rows}"],
         ):
             with pytest.raises(RequestRefused, match="outside the datastores"):
                 client.submit(outside.job_file, sets=sets)
@@ -260,15 +260,15 @@ def _fresh(folder: Path) -> Path:
     return folder
 
 
-def test_the_agent_hides_nothing_in_its_arguments(fleet: Fleet) -> None:
-    lines = [process.cmdline() for process in fleet.workspace.processes() if process.status() != psutil.STATUS_ZOMBIE]
+def test_the_agent_hides_nothing_in_its_arguments(cluster: ServedCluster) -> None:
+    lines = [process.cmdline() for process in cluster.workspace.processes() if process.status() != psutil.STATUS_ZOMBIE]
     agents = [line for line in lines if "windrow_agent" in line]
     assert agents
     assert all(line[-2:] == ["--config", "-"] for line in agents)
 
 
-def test_the_doctor_looks_at_a_served_master_and_its_nodes(fleet: Fleet) -> None:
-    done = command(fleet, "doctor", "--format", "json")
+def test_the_doctor_looks_at_a_served_master_and_its_nodes(cluster: ServedCluster) -> None:
+    done = command(cluster, "doctor", "--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = {f["name"]: f for f in json.loads(done.stdout)["findings"] if f["area"] == "Master"}
     of_node = [found.pop(name) for name in list(found) if name.startswith("node ")]
@@ -278,45 +278,45 @@ def test_the_doctor_looks_at_a_served_master_and_its_nodes(fleet: Fleet) -> None
         ("address", "TLS", "token", "version", "disk", "datastores", "nodes"), "ok"
     )
     assert found["nodes"]["seen"] == "1 ready; 2 workers at a time"
-    assert f"default={fleet.workspace.folder}" in found["datastores"]["seen"]
+    assert f"default={cluster.workspace.folder}" in found["datastores"]["seen"]
 
 
-def test_a_dry_run_against_a_master_submits_nothing(fleet: Fleet, job_id: str) -> None:
+def test_a_dry_run_against_a_master_submits_nothing(cluster: ServedCluster, job_id: str) -> None:
     def names() -> list[str]:
-        with windrow.Client(fleet.address) as client:
+        with windrow.Client(cluster.address) as client:
             return [job.job_id for job in client.list_jobs()]
 
     before = names()
-    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--name", "planned", "--format", "json")
+    done = command(cluster, "job", "create", "job.yml", "--dry-run", "--name", "planned", "--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout)
     (step,) = document["steps"]
     assert document["job_id"] == "planned"
     assert step["division"]["mini_batches"] == len(CONTENTS)
     # The master sees this folder: the data stays where it is.
-    assert step["inputs"]["data"]["place"] == str(fleet.workspace.folder / "data")
+    assert step["inputs"]["data"]["place"] == str(cluster.workspace.folder / "data")
     for more in ((), ("--dry-run",)):
-        done = command(fleet, "job", "create", "job.yml", "--code-change", "mix", *more)
+        done = command(cluster, "job", "create", "job.yml", "--code-change", "mix", *more)
         assert done.returncode == 2 and "--code-change mix: no job is named" in done.stderr
-    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--since", job_id, "--format", "json")
+    done = command(cluster, "job", "create", "job.yml", "--dry-run", "--since", job_id, "--format", "json")
     document = json.loads(done.stdout)
     (step,) = document["steps"]
     assert (document["since"], step["division"]["taken_over"]) == (job_id, None)
     assert any(f"results are taken over from job {job_id}" in note for note in step["notes"])
-    absolute = f"inputs.data.path={fleet.workspace.folder / 'data'}"
-    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--set", absolute)
+    absolute = f"inputs.data.path={cluster.workspace.folder / 'data'}"
+    done = command(cluster, "job", "create", "job.yml", "--dry-run", "--set", absolute)
     assert done.returncode == 0 and "the master divides it" in done.stdout
     assert "would wait" not in done.stdout
-    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--set", "inputs.data.path=/nowhere")
+    done = command(cluster, "job", "create", "job.yml", "--dry-run", "--set", "inputs.data.path=/nowhere")
     assert done.returncode == 2 and "/nowhere" in done.stderr
     assert names() == before
 
 
 def test_explain_says_what_the_time_went_into(
-    fleet: Fleet, job_id: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cluster: ServedCluster, job_id: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def explained(form: OutputForm = OutputForm.TEXT) -> str:
-        assert explain(job_id, fleet.address, output=form) == 0
+        assert explain(job_id, cluster.address, output=form) == 0
         return capsys.readouterr().out
 
     assert "workers' time" not in explained(), "a job of a few seconds says little about the next one"

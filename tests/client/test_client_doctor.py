@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from client_workspace import Workspace, wait_until
 from windrow.common.interpreter import find_interpreter
-from windrow.doctor import state
+from windrow.doctor import machine, state
 from windrow.doctor.findings import FAIL, OK, WARN
 
 SECRET = "do-not-show-me"
@@ -76,7 +76,7 @@ def test_what_environments_take_is_told(workspace: Workspace, tmp_path: Path) ->
     for digest, mark in (("a" * 64, '{"bytes": 3000000000}'), ("b" * 64, '{"bytes": 21}'), ("c" * 64, "")):
         (folder / digest).mkdir(parents=True)
         if mark:
-            (folder / digest / "windrow.json").write_text(mark)
+            (folder / f"{digest}.json").write_text(mark)
     found = examined(workspace, XDG_CACHE_HOME=str(tmp_path / "cache"))["Machine", "environments"]
     assert found["level"] == OK
     assert found["seen"] == f"3.0 GB: 2 environments in {folder}, and 1 build under way or broken off"
@@ -121,6 +121,16 @@ def test_a_network_file_system_and_slow_syncs_are_told(monkeypatch: pytest.Monke
         "sync": WARN,
         "database": FAIL,
     }
+
+
+def test_sockets_by_which_scripts_have_programs_started_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    users = {"possible": False, "how": "the agent runs as user 1"}
+    seen = {"abi": 7, "is_enough": True, "protection": "auto", "job_users": users, "sockets": ["/run/docker.sock"]}
+    monkeypatch.setattr(machine, "ask", lambda *arguments: seen)
+    (found,) = [one for one in machine._sandbox() if one.level == WARN]
+    assert "/run/docker.sock" in found.seen and "--job-users" in found.advice
+    seen["sockets"] = []
+    assert [one.level for one in machine._sandbox()] == [OK, OK]
 
 
 def test_the_scripts_python_is_the_one_that_is_named(workspace: Workspace) -> None:

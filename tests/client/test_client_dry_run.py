@@ -288,3 +288,19 @@ def test_what_cannot_be_taken_over_is_a_problem_of_the_plan(workspace: Workspace
     rows = ("--set", "jobs.score.task.append_row_to=null")
     done = workspace.run("run", "--dry-run", "job.yml", "--since", "last", *rows)
     assert done.returncode == 1 and "the form of its rows has changed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_plan_tells_how_many_workers_fit_here(workspace: Workspace) -> None:
+    workspace.write(["a", "b"])
+    needs = "jobs.score.resources.cpus_per_worker"
+    (step,) = plan(workspace, "job.yml", "--slots", "5", "--set", f"{needs}=3")["steps"]
+    assert (step["room"]["cpus"], step["room"]["workers"]) == (3.0, 1)
+    told = workspace.run("run", "--dry-run", "job.yml", "--slots", "5", "--set", f"{needs}=3").stdout
+    assert "at most 1 at a time on this machine; each takes 3 processors" in told
+
+
+def test_a_worker_that_does_not_fit_here_is_a_problem_of_the_plan(workspace: Workspace) -> None:
+    workspace.write(["a", "b"])
+    document = plan(workspace, "job.yml", "--slots", "2", "--set", "jobs.score.resources.cpus_per_worker=3", code=1)
+    (problem,) = document["problems"]
+    assert "a worker needs 3 processors (cpus_per_worker), and this machine has 2 processors" in problem

@@ -16,7 +16,7 @@ from power_cut import PowerCut, PowerLost
 from windrow.common.beneath import Folder
 from windrow.common.durable import put_in_place, write_whole
 from windrow.common.notes import NoteDamaged, read_note, write_note
-from windrow_agent.environments.cache import MARK, Cache
+from windrow_agent.environments.cache import Cache
 from windrow_master.core.ids import StepId
 from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.files.state_files import StateFiles
@@ -122,8 +122,8 @@ FAMILIES = {
     ),
     "an archive": Family(lambda folder: StateFiles(folder).artifacts.mkdir(), upload, uploaded),
     "a list of an upload": Family(lambda folder: (folder / "lists").mkdir(), list_upload, listed),
-    "a mark of an environment": Family(
-        lambda folder: (folder / DIGEST).mkdir(), mark, lambda folder: content_of(folder / DIGEST / MARK)
+    "the note of an environment": Family(
+        lambda folder: (folder / DIGEST).mkdir(), mark, lambda folder: content_of(Cache(folder).note(DIGEST))
     ),
     "a secret": Family(
         lambda folder: write_secret(folder / "secret", OLD, None),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import windrow
-from client_workspace import Workspace, served_fleet
+from client_workspace import Workspace, served_cluster
 from windrow.cli.display.summary import print_summary, retry_command
 from windrow.rpc.v1 import job_pb2
 from windrow.sdk.job import job_from_message
@@ -32,7 +32,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     workspace = Workspace(tmp_path_factory.mktemp("master"))
     datastore = workspace.folder / "store"
     datastore.mkdir()
-    with served_fleet(workspace, datastore) as address:
+    with served_cluster(workspace, datastore) as address:
         yield Served(address, datastore)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import windrow
-from client_workspace import Workspace, end, served_fleet, wait_until
+from client_workspace import Workspace, end, served_cluster, wait_until
 from windrow.cli.display.summary import end_line
 from windrow.sdk.job import Job, JobState
 
@@ -19,7 +19,7 @@ NOTE = 'printf "%s\\n" "$WINDROW_JOB" "$WINDROW_STATE_WORD" "$WINDROW_SUMMARY" >
 
 
 @dataclass
-class Fleet:
+class ServedCluster:
     """A served master with an agent, and jobs for it."""
 
     workspace: Workspace
@@ -46,50 +46,52 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
     """One for all tests here."""
     workspace = Workspace(tmp_path_factory.mktemp("wait"))
     workspace.write(["a"], error_threshold=5)
-    with served_fleet(workspace, workspace.folder) as address:
-        fleet = Fleet(workspace, address)
-        fleet.create("good", "a", "b")
-        assert fleet.run("job", "wait", "good")[0] == 0
-        yield fleet
+    with served_cluster(workspace, workspace.folder) as address:
+        cluster = ServedCluster(workspace, address)
+        cluster.create("good", "a", "b")
+        assert cluster.run("job", "wait", "good")[0] == 0
+        yield cluster
 
 
-def test_one_line_for_each_job_when_it_ends(fleet: Fleet) -> None:
-    fleet.create("first", "wait")
-    fleet.create("second", "wait", "raise")
-    waiting = fleet.workspace.start("job", "wait", "first", "second", "first", "--strict", WINDROW_MASTER=fleet.address)
+def test_one_line_for_each_job_when_it_ends(cluster: ServedCluster) -> None:
+    cluster.create("first", "wait")
+    cluster.create("second", "wait", "raise")
+    waiting = cluster.workspace.start(
+        "job", "wait", "first", "second", "first", "--strict", WINDROW_MASTER=cluster.address
+    )
     assert waiting.stdout is not None
-    fleet.release("second")
+    cluster.release("second")
     assert waiting.stdout.readline().startswith("second is completed with failures: 1 of 2 items ok, 1 failed, after ")
-    fleet.release("first")
+    cluster.release("first")
     rest, said = end(waiting)
     assert rest.startswith("first is completed: 1 of 1 item ok, after ")
     assert (len(rest.splitlines()), said, waiting.returncode) == (1, "", 3)
 
 
-def test_the_exit_code_is_that_of_the_job(fleet: Fleet) -> None:
-    fleet.create("stopped", "wait")
-    with windrow.Client(fleet.address) as client:
+def test_the_exit_code_is_that_of_the_job(cluster: ServedCluster) -> None:
+    cluster.create("stopped", "wait")
+    with windrow.Client(cluster.address) as client:
         client.cancel("stopped")
-    code, shown, _ = fleet.run("job", "wait", "stop", "good")
+    code, shown, _ = cluster.run("job", "wait", "stop", "good")
     assert code == 4
     assert {line.split(":")[0] for line in shown.splitlines()} == {"stopped is cancelled", "good is completed"}
-    code, shown, _ = fleet.run("job", "wait", "good", "--format", "json")
+    code, shown, _ = cluster.run("job", "wait", "good", "--format", "json")
     told = json.loads(shown)
     assert (code, told["event"], told["job"]["job_id"], told["exit_code"]) == (0, "end", "good", 0)
-    assert fleet.run("job", "wait", "nobody")[0] == 2
+    assert cluster.run("job", "wait", "nobody")[0] == 2
 
 
-def test_a_wait_that_gives_up_leaves_the_job(fleet: Fleet) -> None:
-    fleet.create("long", "wait")
-    code, shown, said = fleet.run("job", "wait", "long", "--timeout", "0")
+def test_a_wait_that_gives_up_leaves_the_job(cluster: ServedCluster) -> None:
+    cluster.create("long", "wait")
+    code, shown, said = cluster.run("job", "wait", "long", "--timeout", "0")
     assert (code, shown) == (124, "")
     assert said == "Not ended within 0.0 s: long. To wait longer, repeat the command with a larger --timeout.\n"
-    fleet.release("long")
-    assert fleet.run("job", "wait", "long")[0] == 0
+    cluster.release("long")
+    assert cluster.run("job", "wait", "long")[0] == 0
 
 
 def test_an_unfinished_run_that_nothing_runs_is_not_waited_for(workspace: Workspace) -> None:
@@ -105,10 +107,10 @@ def test_an_unfinished_run_that_nothing_runs_is_not_waited_for(workspace: Worksp
 
 
 @pytest.mark.parametrize("command", ["job stream good", "job wait good", "job create job.yml --stream"])
-def test_a_command_line_is_told(fleet: Fleet, command: str) -> None:
-    told = fleet.workspace.folder / "told.txt"
+def test_a_command_line_is_told(cluster: ServedCluster, command: str) -> None:
+    told = cluster.workspace.folder / "told.txt"
     told.unlink(missing_ok=True)
-    code, _, said = fleet.run(*command.split(), "--notify", NOTE)
+    code, _, said = cluster.run(*command.split(), "--notify", NOTE)
     job, state, line = told.read_text().splitlines()
     assert (code, state, "warning" in said) == (0, "completed", False)
     assert job == "good" or "create" in command
@@ -158,16 +160,16 @@ def listener() -> Iterator[Listener]:
     server.server_close()
 
 
-def test_an_address_gets_json(fleet: Fleet, listener: Listener) -> None:
-    assert fleet.run("job", "wait", "good", "--notify", listener.address)[0] == 0
+def test_an_address_gets_json(cluster: ServedCluster, listener: Listener) -> None:
+    assert cluster.run("job", "wait", "good", "--notify", listener.address)[0] == 0
     [got] = listener.got
     assert (got["job_id"], got["state"], got["exit_code"]) == ("good", "completed", 0)
     assert got["text"] == got["summary"] and str(got["text"]).startswith("good is completed: 2 of 2 items ok")
 
 
-def test_an_address_that_fails_is_a_warning_without_its_secrets(fleet: Fleet, listener: Listener) -> None:
+def test_an_address_that_fails_is_a_warning_without_its_secrets(cluster: ServedCluster, listener: Listener) -> None:
     listener.answer = 404
-    code, _, said = fleet.run("job", "wait", "good", "--notify", listener.address)
+    code, _, said = cluster.run("job", "wait", "good", "--notify", listener.address)
     assert (code, said) == (0, "warning: --notify: 127.0.0.1 answered 404 Not Found. Check the address.\n")
     for address, host in (
         ("http://127.0.0.1:1/secret", "127.0.0.1"),
@@ -175,23 +177,23 @@ def test_an_address_that_fails_is_a_warning_without_its_secrets(fleet: Fleet, li
         ("http://127.0.0.1:port/secret", "127.0.0.1"),
         ("http://a b/secret", "a b"),
     ):
-        code, _, said = fleet.run("job", "wait", "good", "--notify", address)
+        code, _, said = cluster.run("job", "wait", "good", "--notify", address)
         assert (code, f"{host} could not be reached" in said, "secret" in said) == (0, True, False), said
 
 
-def test_the_desktop_is_told_if_it_can_be(fleet: Fleet, tmp_path: Path) -> None:
-    code, _, said = fleet.run("job", "wait", "good", "--notify", "desktop", PATH=str(tmp_path))
+def test_the_desktop_is_told_if_it_can_be(cluster: ServedCluster, tmp_path: Path) -> None:
+    code, _, said = cluster.run("job", "wait", "good", "--notify", "desktop", PATH=str(tmp_path))
     assert (code, "there is no notify-send on this machine" in said) == (0, True)
     program = tmp_path / "notify-send"
     program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/shown\n')
     program.chmod(0o755)
-    code, _, said = fleet.run("job", "wait", "good", "--notify", "desktop", PATH=str(tmp_path))
+    code, _, said = cluster.run("job", "wait", "good", "--notify", "desktop", PATH=str(tmp_path))
     assert (code, said) == (0, "")
     assert (tmp_path / "shown").read_text().splitlines()[-1].startswith("good is completed")
 
 
-def test_a_notification_needs_a_wait(fleet: Fleet) -> None:
-    code, _, said = fleet.run("job", "create", "job.yml", "--notify", "true")
+def test_a_notification_needs_a_wait(cluster: ServedCluster) -> None:
+    code, _, said = cluster.run("job", "create", "job.yml", "--notify", "true")
     assert (code, "Add --stream" in said) == (2, True)
 
 

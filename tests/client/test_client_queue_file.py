@@ -17,7 +17,7 @@ queues:
     limit: 16
     pools:
       gpu: {quota: 2, limit: 4.5}
-  nightly: {priority: -10}
+  nightly: {priority: -10, admitted_jobs: 3}
   web:
 """
 
@@ -29,12 +29,14 @@ def test_a_file_says_what_differs_from_the_defaults(tmp_path: Path) -> None:
     assert not read.warnings
     assert read.queues == {
         "vision": QueueSettings(2.0, 0, Bounds(8.0, 16.0), {"gpu": Bounds(2.0, 4.5)}),
-        "nightly": QueueSettings(priority=-10),
+        "nightly": QueueSettings(priority=-10, admitted_jobs=3),
         "web": QueueSettings(),
     }
 
 
-@pytest.mark.parametrize("settings", [QueueSettings(), QueueSettings(2.5, 3, Bounds(1.5), {"gpu": Bounds(0.0, 4.0)})])
+@pytest.mark.parametrize(
+    "settings", [QueueSettings(), QueueSettings(2.5, 3, Bounds(1.5), {"gpu": Bounds(0.0, 4.0)}, 3)]
+)
 def test_settings_are_the_same_after_they_were_stored(settings: QueueSettings) -> None:
     assert QueueSettings.from_json(settings.to_json()) == settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from client_workspace import Workspace, served_fleet, wait_until
+from client_workspace import Workspace, served_cluster, wait_until
 from replays import Terminal, replay
 
 OTHERS = """
@@ -162,7 +162,7 @@ def test_a_served_masters_mini_batch_is_replayed_from_another_folder(tmp_path: P
     """The code comes from the master, while the job still runs."""
     workspace = Workspace(tmp_path)
     workspace.write(["fine", "wait"])
-    with served_fleet(workspace, tmp_path) as address:
+    with served_cluster(workspace, tmp_path) as address:
 
         def first_is_done() -> bool:
             listed = workspace.run(

@@ -12,7 +12,8 @@ import termios
 import pytest
 from client_workspace import MAIN, Workspace
 from windrow.cli.display import uploads
-from windrow.cli.messages import at_words
+from windrow.cli.messages import at_words, visible
+from windrow.cli.tables import print_fields, print_table
 from windrow.transfer.local_data import PLACED, READING, UNPACKING, UPLOADING, UploadMoment
 
 
@@ -285,3 +286,35 @@ def test_what_a_script_wrote_does_not_control_the_terminal_and_is_whole_in_a_pip
                 check=True,
             ).stdout.decode()
         )
+
+
+@pytest.mark.parametrize(
+    "character",
+    ["\x1b", "\x9b", "\r", "\u061c", "\u202e", "\u2066", "\u200b", "\u2060", "\ufeff", "\u2028", "\U000e0041"],
+)
+def test_what_controls_a_terminal_or_is_not_seen_is_shown_as_an_escape(character: str) -> None:
+    shown = visible(f"a{character}b")
+    assert shown.startswith("a\\")
+    assert shown.isascii()
+    assert shown.isprintable()
+
+
+@pytest.mark.parametrize(
+    "text", ["Größe\t1\n2", "\u0646\u0627\u0645\u0647\u200c\u0627\u06cc", "\U0001f469\u200d\U0001f52c"]
+)
+def test_text_of_all_scripts_stays_as_it_is(text: str) -> None:
+    assert visible(text) == text
+
+
+@pytest.mark.parametrize("columns", [200, 30])
+def test_no_value_looks_like_another_row_or_field(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("windrow.cli.tables.is_terminal", lambda stream: True)
+    print_table(["NODE", "STATE"], [["first", "lost\nSTATE  ready\nNODE   second"]])
+    print_fields([("state", "failed\nstate  completed"), ("message", "why")])
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if line.startswith("STATE")]) <= 1
+    assert not [line for line in lines if line.startswith(("NODE   second", "state  completed", "state    completed"))]
+    assert "         state  completed" in lines

@@ -20,7 +20,7 @@ from rich.console import Console
 from windrow.cli.top.frame import VIEWS, frame
 from windrow.cli.top.moment import Moment, Watcher
 from windrow.sdk.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
-from windrow.sdk.node import Node, Worker
+from windrow.sdk.node import Gpu, Node, Worker, WorkerGpu
 from windrow_command import WINDROW
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -87,6 +87,25 @@ def test_workers_say_what_they_do_and_for_which_step() -> None:
     assert re.search(r"n1 +000 +digits:step0 +run\(\) +41s +17 +1.1 GB", first)
     assert "init()" in second and "10s" in second
     assert "digits" not in third, "it serves a step of a job that is not shown"
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_figures_of_gpus_are_whole_or_left_out(width: int) -> None:
+    halves = WorkerGpu((0,), 0.5, 38_600_000_000, 100.0)
+    idle = WorkerGpu((10, 11, 12, 13), 1.0, 38_600_000_000, 0.0, 7200.0)
+    workers = (Worker(0, 1, "running", 4000.0, 1 << 34, 1_234_567, halves), Worker(1, 1, "init", 9.0, 1 << 34, 5, idle))
+    gpus = tuple(Gpu(str(at), busy_percent=100.0, trouble="lost" if at == 3 else "") for at in range(16))
+    one = node("gpu-node-with-a-long-name-01", *workers)._replace(
+        gpu_count=15, gpus=gpus, slots=128, workers=128, leases=4096, cpu_percent=100.0, memory_used_bytes=999 << 30
+    )
+    now = moment_of([job("training-of-the-nightly-model")], [one])
+    for view in ("nodes", "workers"):
+        heads, *rows = [line for line in screen(now, view, width, 24)[3:] if line.strip()]
+        assert "…" not in heads and "BUSY" in heads, heads
+        for row in rows:
+            cells = row.split("  ")
+            assert sum("…" in cell for cell in cells) <= 2, "only names are cut"
+            assert "100 %" in row or "idle" in row
 
 
 def test_an_interrupted_job_has_no_rate_and_no_end() -> None:

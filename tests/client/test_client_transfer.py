@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,12 @@ import pytest
 from scripted_service import Script
 from windrow.errors import MasterUnreachable, TransferFailed
 from windrow.rpc.connection import Connection
+from windrow.rpc.v1 import asset_service_pb2, job_pb2
+from windrow.sdk.asset import asset_from_message
+from windrow.sdk.client import Client
+from windrow.sdk.job import job_from_message
+from windrow.sdk.packages import fetch
+from windrow.transfer import download as download_module
 from windrow.transfer.download import Download, read_output_file, safe_parts
 from windrow.transfer.upload import FileSource, upload_artifact
 
@@ -168,3 +175,60 @@ def tree(folder: Path) -> dict[bytes, bytes]:
         for path in folder.rglob("*")
         if path.is_file() and not path.name.endswith(".partial")
     }
+
+
+NO_NAMES = ["../up", "/root", "..", ".hidden", "a/b", "a\0b"]
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+@pytest.mark.parametrize("what", ["job", "step", "output", "asset", "version"])
+def test_what_a_master_names_is_a_name(what: str, name: str) -> None:
+    with pytest.raises(TransferFailed, match="Do not trust this master"):
+        if what == "asset":
+            asset_from_message(asset_service_pb2.Asset(name=name, version="1"))
+        elif what == "version":
+            asset_from_message(asset_service_pb2.Asset(name="a", version=name))
+        else:
+            job = job_pb2.Job(job_id=name if what == "job" else "j")
+            step = job.steps.add(name=name if what == "step" else "work")
+            step.outputs.add(name=name if what == "output" else "out")
+            job_from_message(job)
+
+
+def test_a_master_does_not_choose_where_a_download_goes(
+    script: Script, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a folder, it goes into one of the job's name: as the master tells it, whatever the user has typed."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    script.files = dict(FILES)
+    with Client(address) as client:
+        assert client.download("j")
+        script.job_id = str(tmp_path / "home")
+        with pytest.raises(TransferFailed, match="which is no name"):
+            client.download("j")
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_code_archive_without_end_does_not_fill_the_disk(
+    script: Script, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download_module, "ARCHIVE_BYTES_MAX", 1 << 20)
+    with Client(address) as client, pytest.raises(TransferFailed, match="which none can have"):
+        client.download_code("0" * 64, tmp_path / "code")
+    assert (tmp_path / "code").stat().st_size < 2 << 20
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "link"])
+def test_a_package_that_would_be_unpacked_elsewhere_is_refused_in_words(
+    script: Script, address: str, tmp_path: Path, name: str
+) -> None:
+    member, content = tarfile.TarInfo(name), b"evil"
+    member.size = len(content)
+    if name == "link":
+        member.type, member.linkname, member.size = tarfile.SYMTYPE, "/etc", 0
+    script.archive = member.tobuf() + content.ljust(512, b"\0") * (member.size > 0) + bytes(1024)
+    message = asset_service_pb2.Asset(name="a", version="1", path=hashlib.sha256(script.archive).hexdigest())
+    with Client(address) as client, pytest.raises(TransferFailed, match=r"cannot be unpacked: .* is refused"):
+        fetch(client, asset_from_message(message), tmp_path / "here")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -317,10 +317,10 @@ jobs:
         self.file.write_text(self.YAML.format(name=name, path=f"/data/{name}", size=size, settings=settings))
         self.job_id = ""
 
-    def submit(self) -> Work:
-        """Submit it; itself."""
+    def submit(self, project: str = "") -> Work:
+        """Submit it; itself. `project`: whose it is, instead of the token's."""
         with self.cluster.client() as client:
-            self.job_id = client.submit(self.file).job_id
+            self.job_id = client.submit(self.file, project=project).job_id
         return self
 
     def job(self) -> Job:
@@ -351,8 +351,15 @@ jobs:
         return (self.cluster.data / "outputs" / self.job_id / "rows" / "parallel_run_step.txt").read_text()
 
     def check(self, *, may_crash: bool = False) -> Job:
-        """Wait for the end: it has succeeded, every row is there once, every item has one outcome, nobody is charged
-        for anything (but for a crash, where one was brought about), and no worker is left."""
+        """Wait for the end: all is as in `check_rows`, and no worker is left."""
+        job = self.check_rows(may_crash=may_crash)
+        self.cluster.wait_ready(self.cluster.scale)
+        wait_gone(self.workers, "a worker of a job that is over")
+        return job
+
+    def check_rows(self, *, may_crash: bool = False) -> Job:
+        """Wait for the end: it has succeeded, every row is there once, every item has one outcome, and nobody is
+        charged for anything (but for a crash, where one was brought about)."""
         job = self.wait()
         assert job.state == "completed", job.message
         assert self.output() == self.expected()
@@ -360,8 +367,6 @@ jobs:
         assert (step.items.ok, step.items.failed, step.items.cancelled) == (self.items, 0, 0)
         charged = {cause: count for cause, count in step.failed_attempts.items() if cause not in CHARGED_TO_NOBODY}
         assert not charged or (may_crash and set(charged) == {"crash"}), charged
-        self.cluster.wait_ready(self.cluster.scale)
-        wait_gone(self.workers, "a worker of a job that is over")
         return job
 
     def workers(self) -> list[str]:

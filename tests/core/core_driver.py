@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -145,14 +146,21 @@ class CoreDriver:
         assert isinstance(key, int)
         return JobKey(key)
 
-    def plan(self, step_id: int, item_counts: list[int], done: bool = True, ranks: Sequence[int] = ()) -> bool:
+    def plan(
+        self,
+        step_id: int,
+        item_counts: list[int],
+        done: bool = True,
+        ranks: Sequence[int] = (),
+        reader: bytes = b"{}",
+    ) -> bool:
         """Hand over a group of mini-batches behind those that are there."""
         step = self.step(step_id)
         first, items = len(step.mini_batches), sum(step.mini_batches.item_counts) + sum(item_counts)
         taken = self.do(
             commands.PlanGroup(
                 StepId(step_id), step.plan.checkpoint, checkpoint(first + len(item_counts), done, items=items), first,
-                records(first, item_counts), done, b"{}", ranks=b"".join(map(RANK.pack, ranks)),
+                records(first, item_counts), done, reader, ranks=b"".join(map(RANK.pack, ranks)),
             )
         )  # fmt: skip
         return bool(taken)
@@ -218,6 +226,8 @@ class CoreDriver:
         has: tuple[int, ...] = (),
         slots: int = 2,
         gpus: int = 0,
+        lifetime_s: float = math.inf,
+        allocation: str = "",
     ) -> Any:
         """Register a node; return the reply. `has`: the steps that it has, whose identity it brings."""
         offers = {"slots": slots, "gpuCount": gpus} | ({"memoryBytes": str(memory_bytes)} if memory_bytes else {})
@@ -225,7 +235,11 @@ class CoreDriver:
         labels = json.dumps({"pool": pool} if pool else {}).encode()
         state = self.core.state
         steps = tuple((StepId(step_id), state.identity_of(state.steps[StepId(step_id)])) for step_id in has)
-        return self.do(commands.RegisterNode(NodeId(name), incarnation, replaced, resources, labels, "", steps))
+        return self.do(
+            commands.RegisterNode(
+                NodeId(name), incarnation, replaced, resources, labels, "", steps, lifetime_s, allocation
+            )
+        )
 
     def open(
         self,
@@ -248,6 +262,11 @@ class CoreDriver:
         """Set a node's capacity for a step."""
         node = self.node(name)
         self.do(commands.SetCapacity(node.node_id, node.stream, ((StepId(step_id), leases_max, workers),), draining))
+
+    def close(self, name: str = "n1") -> None:
+        """The Work stream of a node ends."""
+        node = self.node(name)
+        self.do(commands.CloseWork(node.node_id, node.stream))
 
     def give_up(self, name: str, step_id: int = 1) -> None:
         """A node starts no worker for a step any more."""

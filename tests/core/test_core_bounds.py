@@ -24,7 +24,7 @@ from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import StepRow
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import StepState
-from windrow_master.reports.job_report import job_report
+from windrow_master.reports.job_report import Present, job_report
 from windrow_master.reports.mini_batch_tables import write_processed, write_summaries
 from windrow_master.rpc.mini_batch_views import attempt_message
 from windrow_master.rpc.views import job_message
@@ -87,6 +87,7 @@ fields = {
         st.builds(work_pb2.FailedItems, first=u32, count=u32, cause=numbers(2**31 - 1, -(2**31))), max_size=2
     ),
     "worker_start": st.builds(work_pb2.WorkerStart, prepare_us=u64, start_us=u64, init_us=u64),
+    "data_cache": st.builds(work_pb2.DataCacheUse, hits=u64, misses=u64, bytes_saved=u64, evictions=u64),
 }
 reported = st.fixed_dictionaries(
     {"cause": st.one_of(st.just(0), st.just(0), numbers(2**31 - 1, -(2**31)))}, optional=fields
@@ -122,7 +123,7 @@ def look_at_everything(reader: StoreReader, folder: Path) -> None:
     message = job_message(job, steps)
     assert len(message.steps) == 1
     message.SerializeToString()
-    json.loads(job_report(reader, job, steps, 1_700_000_000.0, {}))
+    json.loads(job_report(reader, job, steps, Present(1_700_000_000.0)))
     (step,) = steps
     write_processed(reader, step.step_id, {}, folder / "processed.csv")
     totals = reader.worker_totals_of(step.step_id)

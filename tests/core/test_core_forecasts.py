@@ -6,8 +6,8 @@ import pytest
 from core_driver import CoreDriver, completion
 from windrow.common.queue_settings import Bounds, QueueSettings
 from windrow_master.core.commands import SetQueues, UpdateJob
-from windrow_master.core.forecasts import Forecast, JobForecast, forecast
-from windrow_master.core.ids import JobKey
+from windrow_master.core.forecasts import Forecast, JobForecast, StepForecast, forecast
+from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.queue_reasons import reason_of_queue
 from windrow_master.core.settings import StepSettings
 
@@ -116,6 +116,28 @@ def test_a_job_whose_later_steps_have_not_begun_has_no_end_yet() -> None:
     found = looked(driver)
     assert found.jobs[JobKey(1)].end_s is None
     assert next(iter(found.steps.values())).end_s is not None
+
+
+def test_a_step_that_waits_for_others_begins_when_the_last_of_these_ends() -> None:
+    driver = driver_with(slots=4)
+    driver.submit(
+        StepSettings("short"),
+        StepSettings("long"),
+        StepSettings("joined", depends_on=("short", "long")),
+        StepSettings("last", depends_on=("joined",)),
+    )
+    assert driver.plan(1, [1] * 20) and driver.plan(2, [1] * 200)
+    measure(driver, 1, 10, 10, 10)
+    steps = looked(driver).steps
+    assert 3 not in steps, "nothing of the long one was measured"
+    measure(driver, 2, 10, 10, 10)
+    steps = looked(driver).steps
+    short, long = steps[StepId(1)].end_s, steps[StepId(2)].end_s
+    assert short is not None and long is not None and short < long
+    assert steps[StepId(3)] == StepForecast(begin_s=long)
+    assert 4 not in steps, "nobody knows how long the one before it takes"
+    told = [(one.step, one.forecast) for one in reason_of_queue(driver.core.state, "default", driver.now).steps]
+    assert told == [("short", steps[StepId(1)]), ("long", steps[StepId(2)]), ("joined", steps[StepId(3)])]
 
 
 def test_a_job_gets_faster_when_another_one_ends() -> None:

@@ -92,6 +92,28 @@ def test_what_was_never_begun_costs_nothing_however_long_it_waited() -> None:
     assert spent(driver) == {}
 
 
+def test_what_a_killed_worker_had_spent_counts_as_preempted_but_no_more_than_its_lease_is_old() -> None:
+    driver = driver_with()
+    driver.tick_alive(OLD_S, "n1")
+    (lease,) = driver.held()
+    told = {lease.lease_id: commands.CutShort(int((OLD_S - 1) * 1e6), 3)}
+    driver.do(commands.ReleaseLeases(NodeId("n1"), [lease.lease_id], told))
+    (row,) = driver.tables.attempts.values()
+    assert (row.cause, row.elapsed_us, row.process_number) == (Cause.PREEMPTED, int((OLD_S - 1) * 1e6), 3)
+    assert spent(driver) == {"preempted": OLD_S - 1}
+    assert not driver.step(1).counters.ran, "it is charged to nobody"
+
+
+def test_a_young_attempt_that_was_cut_short_is_counted_and_a_lie_about_it_is_cut() -> None:
+    driver = driver_with()
+    (lease,) = driver.held()
+    assert not lease.stored
+    driver.now_s += 0.25
+    told = {lease.lease_id: commands.CutShort(1 << 60, 3)}
+    driver.do(commands.ReleaseLeases(NodeId("n1"), [lease.lease_id], told))
+    assert spent(driver) == {"preempted": 0.25}
+
+
 def test_a_lease_that_its_node_does_not_know_costs_nothing() -> None:
     driver = driver_with()
     driver.tick_alive(OLD_S, "n1")

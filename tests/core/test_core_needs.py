@@ -185,6 +185,18 @@ def test_a_large_worker_gets_its_room_from_pieces_on_several_nodes() -> None:
     assert sorted(sum(at.workers.values()) for at in places.values()) == [3, 6]
 
 
+def test_parts_of_gpus_are_taken_over_from_a_step_on_one_node_after_the_other() -> None:
+    nodes = [NodeId("n0"), NodeId("n1")]
+    places = {name: Place(name, 8.0, (8.0, 0.0, 2.0)) for name in nodes}
+    gpu = (1.0, 0.0, 0.6)
+    victim, other, taker = Crew(StepId(1), 0, gpu), Crew(StepId(2), 2, gpu), Crew(StepId(3), 2, gpu, is_fixed=True)
+    for at in places.values():
+        victim.change(at, 1, 0.0)
+        other.change(at, 1, 0.0)
+    place([victim, other, taker], places, 100.0)
+    assert (victim.on, other.on, taker.on) == ({}, dict.fromkeys(nodes, 1), dict.fromkeys(nodes, 1))
+
+
 def test_small_workers_that_have_not_paid_for_their_start_are_not_moved() -> None:
     places = {NodeId(name): Place(NodeId(name), 8.0, (8.0,)) for name in ("n0", "n1")}
     small, large = Crew(StepId(1), 8, (1.0,), pays_s=10.0), Crew(StepId(2), 1, (6.0,), is_fixed=True)

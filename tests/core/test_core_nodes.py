@@ -293,7 +293,11 @@ def test_a_node_whose_attempts_meet_its_own_faults_is_quarantined_also_alone() -
     assert driver.node("n1").state == NodeState.READY, "a success between them"
     faults(driver, "n1", 1)
     assert driver.node("n1").state == NodeState.QUARANTINED
-    assert "10 attempts in a row failed because of this node, the last: node_fault" in driver.node("n1").message
+    known, unknown = (driver.node("n1").status_text(lambda step_id, sees=sees: sees) for sees in (True, False))
+    assert known.startswith("10 attempts in a row failed because of this node. The last: node_fault")
+    assert unknown == "10 attempts in a row failed because of this node."
+    (event,) = (event for event in driver.tables.events if event.kind == "node_quarantined")
+    assert event.message == f"n1: {unknown}", "the logs of all jobs have it"
     before = {lease.lease_id for lease in driver.held("n1")}
     (recalled,) = driver.sent(fx.RecallLeases)
     assert (recalled.node_id, recalled.leases_max) == ("n1", len(before))

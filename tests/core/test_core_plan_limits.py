@@ -91,6 +91,31 @@ def test_one_project_leaves_room_for_the_jobs_of_others() -> None:
     assert submitted("two", "speech") == 2
 
 
+@pytest.mark.parametrize(
+    ("limits", "whose"),
+    [
+        (Limits(open_document_bytes=2500), "of this master"),
+        (Limits(open_document_bytes_per_project=2500), "of project vision"),
+    ],
+)
+def test_documents_of_open_jobs_are_bounded(limits: Limits, whose: str) -> None:
+    """The master has them in memory, however few jobs they are of."""
+    driver = CoreDriver(limits=limits)
+
+    def submitted(name: str, project: str) -> object:
+        return driver.do(
+            commands.SubmitJob(name, name, bytes(1000), "digest", (StepSettings("step"),), project=project)
+        )
+
+    assert [submitted("one", "vision"), submitted("two", "vision")] == [1, 2]
+    refused = submitted("three", "vision")
+    assert isinstance(refused, Refused) and refused.reason == "LIMIT_REACHED"
+    assert f"2 jobs {whose}" in refused.message and "come to 2,000 bytes, this one's has 1,000" in refused.message
+    assert isinstance(submitted("four", "speech"), Refused) == (whose == "of this master")
+    driver.do(commands.CancelJob("one"))
+    assert isinstance(submitted("three", "vision"), int)
+
+
 def test_a_node_too_many_is_refused_until_another_has_left_and_those_that_are_known_come_back() -> None:
     driver = CoreDriver(limits=Limits(nodes=2))
     assert driver.register("n1") is None and driver.register("n2") is None

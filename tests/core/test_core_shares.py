@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from core_driver import CoreDriver, completion
 from core_shares import compared_with_scratch
 from windrow.common.queue_settings import Bounds, QueueSettings
@@ -248,16 +249,17 @@ def test_a_project_of_a_higher_priority_gets_all_that_is_guaranteed_to_nobody() 
     assert held(driver, 1, 2, 3) == [3, 0, 5]
 
 
-def test_a_quota_is_taken_back_from_who_has_just_begun() -> None:
+@pytest.mark.parametrize("part", ["start_us", "init_us"])
+def test_a_quota_is_taken_back_from_who_has_just_begun(part: str) -> None:
     driver = CoreDriver()
     join(driver, "n1", slots=4)
     share(driver, vision=QueueSettings(cluster=Bounds(quota=2)))
     job(driver, 1)
-    driver.core.state.steps[StepId(1)].counters.starts.update(workers=1, init_us=60_000_000)
+    driver.core.state.steps[StepId(1)].counters.starts.update({"workers": 1, part: 60_000_000})
     settle(driver)
     job(driver, 2)
     settle(driver)
-    assert held(driver, 1, 2) == [4, 0], "a worker stays until it has paid for its init()"
+    assert held(driver, 1, 2) == [4, 0], "a worker stays until it has paid for its start"
     job(driver, 3, project="vision")
     settle(driver)
     assert held(driver, 1, 2, 3) == [2, 0, 2], "but yields to what is guaranteed, and to no more than that"

@@ -106,8 +106,57 @@ def test_two_to_one_is_two_to_one_over_time_whatever_the_number_of_places(slots:
     assert changes <= slots + 30, "a worker has a turn of two seconds at least"
 
 
+def test_large_workers_have_their_share_over_time_where_what_the_others_leave_is_less_than_one() -> None:
+    large = replace(a_claim(2, "b", is_fixed=True), need=(0.3,))
+    totals, changes = over_time([a_claim(1, "a", slots=10), large], [an_owner("a"), an_owner("b")], 120.0)
+    assert totals[2] * 0.3 == pytest.approx(0.5 * 120.0, rel=0.05), "between one worker and two of them"
+    assert changes <= 13 + 60 * 3, "a large worker has a turn of two seconds at least, in the place of three"
+
+
+@pytest.mark.parametrize("slots", [4, 5, 7, 10, 11, 16])
+def test_a_project_keeps_a_worker_for_a_turn_whichever_of_its_steps_has_it(slots: int) -> None:
+    claims = [a_claim(number, project, slots=slots) for number, project in enumerate(("a", "a", "b", "c", "c", "c"), 1)]
+    owners = {name: an_owner(name) for name in "abc"}
+    owed, held, gained_s, had = Owed(), dict[StepId, int](), dict[str, float](), dict[str, int]()
+    for tenth in range(3000):
+        now = [replace(claim, held=held.get(claim.step_id, 0)) for claim in claims]
+        given = entitle(now, owners, owed)
+        held = dict(given.workers)
+        has = {name: sum(held.get(one.step_id, 0) for one in claims if one.project == name) for name in "abc"}
+        for name in "abc":
+            if has[name] > had.get(name, 0):
+                gained_s[name] = tenth / 10
+            elif has[name] < had[name]:
+                assert tenth / 10 - gained_s[name] > claims[0].turn_s - 0.15
+        had = has
+        advance(owed, [replace(claim, held=held.get(claim.step_id, 0)) for claim in claims], given, 0.1)
+
+
 def test_jobs_of_one_project_take_turns() -> None:
     totals, _ = over_time([a_claim(number) for number in range(10)], [an_owner("a")], 120.0)
+    assert max(totals.values()) <= 1.25 * min(totals.values())
+
+
+def test_a_step_that_is_about_to_end_keeps_its_worker() -> None:
+    """Twenty jobs, each of 100 mini-batches of 0.1 s, on four slots."""
+    left = dict.fromkeys(range(20), 10.0)
+    owed, held, starts = Owed(), dict[StepId, int](), 0
+    while left:
+        claims = [
+            a_claim(number, demand=math.ceil(left_s / 0.1), held=held.get(StepId(number), 0), left_s=left_s)
+            for number, left_s in left.items()
+        ]
+        given = entitle(claims, {"a": an_owner("a")}, owed)
+        starts += sum(max(0, count - held.get(step_id, 0)) for step_id, count in given.workers.items())
+        held = dict(given.workers)
+        advance(owed, [replace(one, held=held.get(one.step_id, 0)) for one in claims], given, 0.1)
+        left = {one: left_s - 0.1 * held.get(StepId(one), 0) for one, left_s in left.items()}
+        left = {one: left_s for one, left_s in left.items() if left_s > 0.05}
+    assert starts <= 20 + 4
+
+
+def test_a_step_that_does_not_end_takes_turns_although_it_seems_about_to() -> None:
+    totals, _ = over_time([a_claim(number, left_s=1.0) for number in range(10)], [an_owner("a")], 240.0)
     assert max(totals.values()) <= 1.25 * min(totals.values())
 
 
@@ -249,7 +298,7 @@ def test_where_nobody_else_has_a_use_for_it_workers_stand_by() -> None:
 
 def test_more_workers_than_processors_share_these() -> None:
     places = some_places(2, 4)
-    crew = Crew(StepId(1), 16, (3 / 8,), most_on=8)
+    crew = Crew(StepId(1), 16, (3 / 8,), bound=8, most_on=8)
     place([crew], places, 0.0)
     assert crew.on == {"n0": 8, "n1": 8}
 

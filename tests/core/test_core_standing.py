@@ -211,7 +211,8 @@ def test_that_a_node_is_set_aside_is_told_everywhere() -> None:
             succeed(driver, "good")
     node = driver.node("bad")
     assert node.state == NodeState.READY, "it may serve other steps"
-    assert node.status_text == (
+    assert node.status_text(lambda step_id: False) == "Set aside for a step of another project."
+    assert node.status_text(lambda step_id: True) == (
         "Set aside for step 'step' of job: 5 mini-batches in a row failed there, while other nodes do well. "
         "The last: exception: broken. It gets one mini-batch after 30 s."
     )
@@ -222,7 +223,7 @@ def test_that_a_node_is_set_aside_is_told_everywhere() -> None:
     while step.state == StepState.RUNNING:
         succeed(driver, "good")
     driver.finish_step()
-    assert node.status_text == ""
+    assert node.status_text(lambda step_id: True) == ""
 
 
 def test_what_failed_on_a_node_that_is_set_aside_is_charged_to_nobody() -> None:
@@ -265,14 +266,14 @@ def test_it_is_tried_with_one_mini_batch_and_comes_back_when_that_succeeds() -> 
     driver.tick_alive(2, "bad", "good")
     (trial,) = driver.held("bad")
     driver.complete("bad", completion(trial.lease_id))
-    assert len(driver.held("bad")) == 5 and driver.node("bad").status_text == ""
+    assert len(driver.held("bad")) == 5 and driver.node("bad").status_text(lambda step_id: True) == ""
     driver.assert_reload_equals_live()
 
 
 def test_one_that_comes_back_under_its_name_is_tried_at_once() -> None:
     driver = CoreDriver()
     set_aside(driver)
-    assert driver.node("bad").status_text
+    assert driver.node("bad").status_text(lambda step_id: True)
     driver.register("bad", "b", "a")
     driver.open("bad", "b")
     driver.capacity("bad", 5, 5)
@@ -284,7 +285,7 @@ def test_the_last_node_left_is_not_set_aside() -> None:
     set_aside(driver, max_retries=9)
     driver.do(commands.CordonNode(NodeId("good"), True))
     driver.tick_alive(0.5, "bad", "good")
-    assert len(driver.held("bad")) == 5 and driver.node("bad").status_text == ""
+    assert len(driver.held("bad")) == 5 and driver.node("bad").status_text(lambda step_id: True) == ""
     assert "node_taken_back" in {event.kind for event in driver.tables.events}
 
 
@@ -364,7 +365,7 @@ def test_a_bound_on_the_number_of_nodes_lets_another_in_for_one_that_is_set_asid
     fail_all(driver, bad)
     succeed(driver, good)
     succeed(driver, good)
-    assert driver.node(bad).status_text
+    assert driver.node(bad).status_text(lambda step_id: True)
     driver.tick_alive(0.5, "n1", "n2", "n3")
     assert bad not in step.nodes.chosen and len(step.nodes.chosen) == 2
 

@@ -21,9 +21,22 @@ from windrow_master.files.upload_lists import UploadedFile, write_file
 from windrow_master.salvage.__main__ import main
 from windrow_master.state_folder.opening import StateFolder
 from windrow_master.store.errors import StoreBroken
-from windrow_master.store.sqlite.check_values import ASSET, CHECK, with_crc
+from windrow_master.store.sqlite.check_values import (
+    ALLOCATION,
+    ASSET,
+    CHECK,
+    FLEET,
+    QUEUE,
+    TOKEN,
+    WHOLE_ROWS,
+    with_crc,
+)
 
-ASSET_ROW = (1, "table", "1", "uri_file", "/data/t", 1, "", b"{}", 1.5, None, "", "", "")
+ASSET_ROW = (1, "table", "1", "uri_file", "/data/t", 1, "", b"{}", 1.5, None, "", "", "", "")
+TOKEN_ROW = ("ab" * 32, "ann", 1, 1, "default", 1.5, 2.5, None, None, None)
+QUEUE_ROW = ("default", b"{}", 1, 1.5, "")
+FLEET_ROW = ("site", b"[]", "host, process 1", "ab", 1.5, b"[]", 0, "", None, 0)
+ALLOCATION_ROW = ("site-cpu-x1", "site", "cpu", "17", 3, "", 1.5, 2.5, 3.5, None, None, "", "")
 
 
 class Checked(Reuse):
@@ -55,9 +68,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         kept[kind.name] = job.state
         (job.state / "reserve").unlink(missing_ok=True)
     state = kept["checked"]
-    change_rows(
-        state / "windrow.db", f"INSERT INTO asset ({ASSET}, {CHECK}) VALUES ({','.join('?' * 14)})", with_crc(ASSET_ROW)
-    )
+    for table, columns, row in (
+        ("asset", ASSET, ASSET_ROW),
+        ("token", TOKEN, TOKEN_ROW),
+        ("queue", QUEUE, QUEUE_ROW),
+        ("fleet", FLEET, FLEET_ROW),
+        ("allocation", ALLOCATION, ALLOCATION_ROW),
+    ):
+        values = ",".join("?" * (len(row) + 1))
+        change_rows(state / "windrow.db", f"INSERT INTO {table} ({columns}, {CHECK}) VALUES ({values})", with_crc(row))
     (state / "uploads").mkdir(exist_ok=True)
     with (state / "uploads" / ("a" * 64)).open("wb") as file:
         out = RecordWriter(file)
@@ -105,6 +124,9 @@ ONE = "rowid = (SELECT max(rowid) FROM {table})"
         ("output", "rows", "rows + 1", ["path '/", "a step that writes there fails"]),
         ("node", "message", "'x'", ["node_id", "no master starts"]),
         ("asset", "type", "'mltable'", ["kind 1", "cannot be used"]),
+        ("token", "role", "role + 1", ["digest '", "no master starts"]),
+        ("queue", "revision", "revision + 1", ["name 'default'", "no master starts"]),
+        ("ledger", "useful_us", "useful_us + 1", ["job_key ", "usage cannot be shown"]),
         ("counted", "value", "value + 1", ["name 'step_id'", "no master starts"]),
         ("master", "lease_prefix", "lease_prefix + 1", ["incarnation 2", "no master starts"]),
         (
@@ -131,6 +153,32 @@ def test_a_row_that_does_not_have_its_check_value(
         and all(word in one for word in words)
         for one in found
     ), found
+
+
+def test_a_damaged_row_of_each_table_means_something(runs: dict[str, Path], tmp_path: Path) -> None:
+    """What a master says of damage leads to the check: it must not fail over the damage itself."""
+    state = copied(runs["checked"], tmp_path)
+    for table in WHOLE_ROWS:
+        change_rows(state / "windrow.db", f"UPDATE {table} SET {CHECK} = {CHECK} + 1")
+    found = found_in(state)
+    for table in WHOLE_ROWS:
+        assert any(one.startswith(f"windrow.db, table {table}, ") for one in found), table
+
+
+def test_the_code_of_a_step_that_has_not_ended_is_missed(runs: dict[str, Path], tmp_path: Path) -> None:
+    """That of steps that have ended may have been collected."""
+    state = copied(runs["checked"], tmp_path)
+    for archive in (state / "artifacts").iterdir():
+        archive.unlink()
+    (found,) = found_in(state)
+    assert "/artifacts/" in found and "it is gone; it is the code of step 'score' of job 'job-" in found, found
+
+
+def test_a_newer_schema_is_not_called_sound(runs: dict[str, Path], tmp_path: Path) -> None:
+    state = copied(runs["checked"], tmp_path)
+    change_rows(state / "windrow.db", "PRAGMA user_version = 1000")
+    (found,) = found_in(state)
+    assert "windrow.db: it has schema 1000" in found and "newer version" in found
 
 
 @pytest.mark.parametrize(

@@ -38,17 +38,21 @@ class Rogue:
         self.revoked: set[int] = set()
         self.ended = threading.Event()
         self._beats = threading.Event()
+        self.says: dict[str, Any] = {}
+        """What each of its heartbeats says besides."""
         self.join()
 
-    def join(self) -> None:
-        """Register."""
-        request = pb.RegisterRequest(node_id=self.name, node_incarnation=self.incarnation, labels=self._labels)
+    def join(self, **more: Any) -> None:
+        """Register. `more`: of the request. Raises grpc.RpcError."""
+        request = pb.RegisterRequest(
+            node_id=self.name, node_incarnation=self.incarnation, **{"labels": self._labels, **more}
+        )
         answer = self._stub.Register(request, metadata=self._join, timeout=CALL_S)
         self.metadata = [("windrow-credential", answer.node_credential)]
 
     def beat(self, **more: Any) -> None:
         """Say that it lives. Raises grpc.RpcError."""
-        self._stub.Heartbeat(pb.HeartbeatRequest(**more), metadata=self.metadata, timeout=CALL_S)
+        self._stub.Heartbeat(pb.HeartbeatRequest(**self.says, **more), metadata=self.metadata, timeout=CALL_S)
 
     def beat_on(self) -> None:
         """Say so again and again, until it is gone."""

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from besieged import Besieged, GatedJob, besieged, check_state
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from messages import Corpus, messages
 from rogue import Rogue, forged, result_of
-from served_tls import wait_until
+from served_tls import wait_until, windrow_of
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as pb
 from windrow.rpc.v1 import node_pb2, work_pb2
+from windrow.sdk.node import Node
+from windrow.sdk.queue import IdleGpu
 
 ITEMS = 12
 ACCEPTED, SUPERSEDED, JOB_ENDED, UNKNOWN = (
@@ -126,6 +132,43 @@ def test_a_result_counts_once_however_often_it_comes(attack: Attack) -> None:
     assert rogue.complete(forged(first.lease_id), forged(second.lease_id)) == [ACCEPTED, ACCEPTED]
     assert {first.lease_id, second.lease_id} <= rogue.revoked
     attack.logged(NOT_HELD)
+
+
+def test_what_a_node_says_of_gpus_is_bounded_and_is_of_steps_that_it_knows(attack: Attack) -> None:
+    """What it says is shown: to whoever looks at its queue, job or nodes."""
+    rogue = attack.rogue
+    rogue.take(attack.step_id, 1)
+    nonsense = node_pb2.WorkerGpu(
+        places=[2**32 - 1] * 500, share=math.nan, memory_bytes=2**64 - 1, busy_percent=math.inf, idle_ms=2**64 - 1
+    )
+    gpus = [node_pb2.GpuStatus(device="d" * 5000, model="m" * 5000, busy_percent=-1, trouble="t" * 5000)] * 60
+    workers = [
+        node_pb2.WorkerStatus(process_number=number, step_id=step_id, gpu=nonsense)
+        for number, step_id in enumerate([attack.step_id, 10**9, attack.step_id])
+    ]
+    usage = node_pb2.NodeUsage(gpus=gpus, gpu_trouble="x" * 9000)
+    master, token = attack.made.master, attack.made.master.token("client-token")
+    rogue.says = {"node_incarnation": rogue.incarnation, "usage": usage, "workers": workers, "gpu_count": 2**31}
+    idle: list[IdleGpu] = []
+    nodes: list[Node] = []
+    with attack.made.client() as client:
+
+        def shown() -> bool:
+            nodes[:] = [node for node in client.list_nodes() if node.node_id == rogue.name and node.gpus]
+            idle[:] = client.queues.get("default").idle_gpus
+            (reason,) = client.explain(attack.job_id)
+            told = "2 workers hold GPUs and use less than 5 % of them" in reason.message
+            command = windrow_of(master, "queue", "show", "default", token=token).stdout
+            return bool(idle and nodes and told and "GPUs held by workers" in command)
+
+        wait_until(shown, "idle GPUs are shown")
+        assert [(one.node_id, one.job_id, one.step) for one in idle] == [(rogue.name, attack.job_id, "work")] * 2
+        assert all(math.isfinite(one.gpus) and math.isfinite(one.idle_s) for one in idle)
+        (node,) = nodes
+        assert len(node.gpus) == 60 and len(node.gpus[0].device) <= 400 and len(node.gpu_trouble) <= 400
+        assert node.gpus[0].busy_percent == 0
+        use = client.get(attack.job_id).steps[0].gpu_use
+        assert use is not None and use.busy_percent == 100 and use.peak_memory_bytes == 2**50
 
 
 def test_a_lease_is_good_for_the_mini_batch_that_it_was_given_for(attack: Attack) -> None:
@@ -294,6 +337,49 @@ def test_huge_heartbeats_and_registrations_are_refused_and_not_kept(attack: Atta
     assert made.memory() < before + GROWTH_MAX
     with made.client() as client:
         assert not [node.protection for node in client.list_nodes() if len(node.protection) > 5000]
+
+
+@pytest.mark.parametrize(
+    "offered",
+    [
+        {"resources": node_pb2.NodeResources(gpu_count=2**32 - 1)},
+        {"resources": node_pb2.NodeResources(slots=2**32 - 1)},
+        {"resources": node_pb2.NodeResources(memory_bytes=2**64 - 1)},
+        {"resources": node_pb2.NodeResources(cpu_count=2**32 - 1)},
+        {"labels": {"pool": ",".join(f"pool{number}" for number in range(200))}},
+    ],
+    ids=["GPUs", "workers", "memory", "processors", "pools"],
+)
+def test_a_node_that_offers_what_no_machine_has_is_refused(attack: Attack, offered: dict[str, Any]) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        attack.rogue.join(**offered)
+    failure = errors.read_failure(caught.value)
+    assert failure.reason == errors.NODE_INVALID
+    assert "a node has at most" in failure.message or "a node is in at most" in failure.message
+
+
+def test_what_a_node_says_of_itself_can_be_shown(attack: Attack, made: Besieged) -> None:
+    rogue = attack.rogue
+    rogue.fall_silent()
+    for percent in (math.nan, math.inf, -1.0):
+        rogue.beat(
+            node_id=rogue.name,
+            node_incarnation=rogue.incarnation,
+            usage=node_pb2.NodeUsage(cpu_percent=percent, memory_used_bytes=2**64 - 1, disk_free_bytes=2**64 - 1),
+            workers=[
+                node_pb2.WorkerStatus(
+                    process_number=2**32 - 1, step_id=attack.step_id, phase=5, phase_ms=2**64 - 1, rss_kib=2**64 - 1
+                )
+            ],
+            next_heartbeat=Duration(seconds=-(2**63)),
+            ca_good_until=Timestamp(seconds=2**62, nanos=-1),
+        )
+        with made.client() as client:
+            (node,) = [node for node in client.list_nodes() if node.node_id == rogue.name]
+            client.explain(attack.job_id)
+        assert json.dumps(node.to_dict(), allow_nan=False)
+        assert 0 <= (node.cpu_percent or 0) <= 100
+        assert node.ca_good_until is None
 
 
 TOO_MANY = 60_000

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cluster_commands import ServedCluster
 from embedded_run import EmbeddedRun, wait_until
-from fleet_commands import Fleet
 from served import Served
 
 Make = Callable[..., EmbeddedRun]
@@ -32,9 +32,9 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+def cluster(tmp_path: Path) -> Iterator[ServedCluster]:
     """A served master; its agents are started by the test."""
-    made = Fleet(tmp_path)
+    made = ServedCluster(tmp_path)
     try:
         made.start_master()
         yield made

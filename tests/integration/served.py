@@ -37,6 +37,8 @@ class Served:
         """What stands before the commands of processes that are started from now on."""
         self.environment: dict[str, str] = dict(os.environ)
         """Of processes that are started from now on."""
+        self.program = ["-m", "windrow_master"]
+        """What Python runs as a master."""
         self.agent = ["-m", "windrow_agent"]
         """What Python runs as an agent."""
 
@@ -48,8 +50,7 @@ class Served:
             [
                 *self.before,
                 sys.executable,
-                "-m",
-                "windrow_master",
+                *self.program,
                 kind,
                 f"--state={self.state}",
                 f"--listen={self.address}",

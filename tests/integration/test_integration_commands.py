@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cluster_commands import ServedCluster
 from embedded_run import EmbeddedRun, check_words, wait_until
-from fleet_commands import Fleet
 
 Make = Callable[..., EmbeddedRun]
 
@@ -269,9 +269,9 @@ def test_an_interrupted_pipeline_goes_on_behind_the_steps_that_are_done(make: Ma
     assert (run.folder / "first" / "log").read_text() == "ran\n"
 
 
-def test_steps_run_on_the_nodes_of_their_pools_and_wait_for_them(fleet: Fleet) -> None:
-    fleet.start_agent("cpu1", "--pool", "cpu-cluster", "--pool", "other")
-    (fleet.folder / "pools.yml").write_text(
+def test_steps_run_on_the_nodes_of_their_pools_and_wait_for_them(cluster: ServedCluster) -> None:
+    cluster.start_agent("cpu1", "--pool", "cpu-cluster", "--pool", "other")
+    (cluster.folder / "pools.yml").write_text(
         textwrap.dedent("""\
         type: pipeline
         settings: {default_compute: azureml:gpu-cluster}
@@ -280,11 +280,11 @@ def test_steps_run_on_the_nodes_of_their_pools_and_wait_for_them(fleet: Fleet) -
           train: {type: command, command: "hostname; echo trained"}
         """)
     )
-    created = fleet.run("job", "create", "pools.yml", "--name", "pools")
+    created = cluster.run("job", "create", "pools.yml", "--name", "pools")
     assert created.returncode == 0, created.stderr
 
     def explained() -> str:
-        return " ".join(fleet.run("job", "explain", "pools").stdout.split())
+        return " ".join(cluster.run("job", "explain", "pools").stdout.split())
 
     wait_until(lambda: "prepare: COMPLETED" in explained(), "what has a pool here is done")
     check_words(
@@ -298,18 +298,18 @@ def test_steps_run_on_the_nodes_of_their_pools_and_wait_for_them(fleet: Fleet) -
             "windrow node list",
         ],
     )
-    assert "No node of the pool 'gpu-cluster'" in fleet.run("job", "show", "pools").stdout
-    fleet.start_agent("gpu1", "--pool", "azureml:gpu-cluster")
-    followed = fleet.run("job", "stream", "pools")
+    assert "No node of the pool 'gpu-cluster'" in cluster.run("job", "show", "pools").stdout
+    cluster.start_agent("gpu1", "--pool", "azureml:gpu-cluster")
+    followed = cluster.run("job", "stream", "pools")
     assert followed.returncode == 0, followed.stdout + followed.stderr
-    listed = fleet.run("node", "list").stdout
+    listed = cluster.run("node", "list").stdout
     check_words(listed, ["POOL", "cpu-cluster,other", "gpu-cluster"])
 
     def logs() -> set[tuple[str, str]]:
-        files = [file for file in fleet.state.rglob("*.stdout.txt") if file.stat().st_size]
+        files = [file for file in cluster.state.rglob("*.stdout.txt") if file.stat().st_size]
         return {(file.parts[-5], file.parts[-2]) for file in files}
 
     # Nodes push what commands print once a second.
     wait_until(lambda: logs() == {("prepare", "cpu1"), ("train", "gpu1")}, "each step has run in its pool")
-    refused = fleet.run("agent", "--folder", "x", "--pool", "no pool")
+    refused = cluster.run("agent", "--folder", "x", "--pool", "no pool")
     assert refused.returncode == 2 and "--pool no pool" in refused.stderr

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 import windrow_command
+from cluster_commands import ServedCluster
 from embedded_run import EmbeddedRun, wait_until
 from file_damage import bring_in_the_log, change_rows, flip_middle
-from fleet_commands import Fleet
 from windrow import Client
 from windrow.errors import RequestRefused
 
@@ -235,75 +235,75 @@ def test_without_a_database_segments_are_saved_as_they_are(stopped: EmbeddedRun,
     assert EXPECTED[0] in segment.read_text()
 
 
-def test_a_served_master_stands_still_with_the_reason(fleet: Fleet) -> None:
+def test_a_served_master_stands_still_with_the_reason(cluster: ServedCluster) -> None:
     """It stays, so that no supervisor starts it again and again, and whoever asks is told why."""
-    fleet.create("nightly")
-    fleet.processes["master"].terminate()
-    fleet.processes["master"].wait(60)
-    damage(fleet.state / "windrow.db", overwrite_header, SEED)
-    master = fleet.start(
+    cluster.create("nightly")
+    cluster.processes["master"].terminate()
+    cluster.processes["master"].wait(60)
+    damage(cluster.state / "windrow.db", overwrite_header, SEED)
+    master = cluster.start(
         "master",
-        *("master", "--state", str(fleet.state), "--listen", fleet.address),
-        *("--datastore", f"here={fleet.folder}", "--join-token-file", str(fleet.token_file("right"))),
+        *("master", "--state", str(cluster.state), "--listen", cluster.address),
+        *("--datastore", f"here={cluster.folder}", "--join-token-file", str(cluster.token_file("right"))),
     )
-    wait_until(lambda: '"ready": false' in fleet.said("master"), "the master stands still")
+    wait_until(lambda: '"ready": false' in cluster.said("master"), "the master stands still")
     for command in (("node", "list"), ("job", "list"), ("job", "show", "nightly")):
-        asked = fleet.run(*command)
+        asked = cluster.run(*command)
         assert asked.returncode != 0 and TOLD in asked.stderr and "windrow state salvage" in asked.stderr, asked
-    assert fleet.run("health").returncode == 1
-    fleet.start("one", *fleet.agent("one", "right"))
-    log = fleet.folder / "folder-one" / "agent.log"
+    assert cluster.run("health").returncode == 1
+    cluster.start("one", *cluster.agent("one", "right"))
+    log = cluster.folder / "folder-one" / "agent.log"
     wait_until(lambda: log.exists() and "STATE_DAMAGED" in log.read_text(), "the agent knows why")
     assert master.poll() is None
     master.terminate()
     assert master.wait(240) == 3
 
 
-def test_a_database_that_is_damaged_while_a_master_serves(fleet: Fleet) -> None:
+def test_a_database_that_is_damaged_while_a_master_serves(cluster: ServedCluster) -> None:
     """Met by a reader: the master takes nothing more, and says why; who asked for the job is told."""
-    fleet.create("nightly")
-    database = fleet.state / "windrow.db"
-    whole(fleet.state)
+    cluster.create("nightly")
+    database = cluster.state / "windrow.db"
+    whole(cluster.state)
     content = database.read_bytes()
     database.write_bytes(content[:PAGE] + bytes(len(content) - PAGE))
 
     def told() -> str:
-        asked = fleet.run("job", "show", "nightly")
+        asked = cluster.run("job", "show", "nightly")
         return asked.stderr if asked.returncode != 0 and TOLD in asked.stderr else ""
 
     wait_until(told, "the damage is told")
-    wait_until(lambda: '"ready": false' in fleet.said("master"), "the master stands still")
+    wait_until(lambda: '"ready": false' in cluster.said("master"), "the master stands still")
     assert told()
 
 
-def test_a_row_that_is_damaged_is_told_to_who_asks_for_it_while_the_master_goes_on(fleet: Fleet) -> None:
+def test_a_row_that_is_damaged_is_told_to_who_asks_for_it_while_the_master_goes_on(cluster: ServedCluster) -> None:
     """Of a job that has ended: served and offline tell the same; nothing else is held up."""
-    fleet.start_agent("one")
-    fleet.create("nightly")
-    fleet.check_done("nightly")
-    database = fleet.state / "windrow.db"
+    cluster.start_agent("one")
+    cluster.create("nightly")
+    cluster.check_done("nightly")
+    database = cluster.state / "windrow.db"
     change_rows(database, "UPDATE step_document SET paths = CAST(paths || ' ' AS BLOB)")
     told = "windrow.db, table step_document, step_id 1 is damaged: the row does not have the check value"
     show, logs, retry = ("job", "show", "nightly"), ("job", "logs", "nightly"), ("job", "retry", "nightly")
-    with Client(fleet.address) as client, pytest.raises(RequestRefused) as raised:
+    with Client(cluster.address) as client, pytest.raises(RequestRefused) as raised:
         client.get("nightly")
     assert raised.value.reason == "STATE_DAMAGED" and told in str(raised.value)
     for command in (show, logs, retry):
-        asked = fleet.run(*command)
+        asked = cluster.run(*command)
         assert asked.returncode != 0 and told in asked.stderr and "windrow state salvage" in asked.stderr, asked
         assert "Traceback" not in asked.stderr
-    assert fleet.run("health").returncode == 0
-    (fleet.folder / "job.yml").write_text((fleet.folder / "job.yml").read_text().replace("out.txt", "two.txt"))
-    fleet.output = fleet.folder / "two.txt"
-    fleet.create("another")
-    fleet.check_done("another")
-    fleet.processes["master"].terminate()
-    assert fleet.processes["master"].wait(240) == 0
+    assert cluster.run("health").returncode == 0
+    (cluster.folder / "job.yml").write_text((cluster.folder / "job.yml").read_text().replace("out.txt", "two.txt"))
+    cluster.output = cluster.folder / "two.txt"
+    cluster.create("another")
+    cluster.check_done("another")
+    cluster.processes["master"].terminate()
+    assert cluster.processes["master"].wait(240) == 0
     for command in (show, logs):
-        asked = windrow(*command, "--state", str(fleet.state), cwd=fleet.folder)
+        asked = windrow(*command, "--state", str(cluster.state), cwd=cluster.folder)
         assert asked.returncode != 0 and told in asked.stderr, asked
         assert "Traceback" not in asked.stderr
     change_rows(database, "UPDATE job SET message = 'x' WHERE job_id = 'nightly'")
     for command in (("job", "list"), show, logs):
-        asked = windrow(*command, "--state", str(fleet.state), cwd=fleet.folder)
+        asked = windrow(*command, "--state", str(cluster.state), cwd=cluster.folder)
         assert asked.returncode != 0 and "table job, job_key 1 is damaged" in asked.stderr, asked

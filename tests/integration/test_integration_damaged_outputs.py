@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cluster_commands import ServedCluster
 from embedded_run import WINDROW, EmbeddedRun, check_words, wait_until
 from file_damage import append, cut, flip
-from fleet_commands import Fleet
 
 JOB = """\
 type: pipeline
@@ -114,18 +114,18 @@ def test_rows_that_are_as_they_were_are_read(stopped: EmbeddedRun) -> None:
     assert stopped.output.read_text() == EXPECTED
 
 
-def test_a_download_of_rows_that_were_not_written_never_stands_under_its_name(fleet: Fleet) -> None:
-    fleet.start_agent("one")
-    fleet.create("nightly")
-    fleet.check_done("nightly")
-    whole = fleet.output.read_bytes()
-    flip(fleet.output, 10)
+def test_a_download_of_rows_that_were_not_written_never_stands_under_its_name(cluster: ServedCluster) -> None:
+    cluster.start_agent("one")
+    cluster.create("nightly")
+    cluster.check_done("nightly")
+    whole = cluster.output.read_bytes()
+    flip(cluster.output, 10)
     download = ("job", "download", "nightly", "--to", "got", "--output-name", "result")
-    asked = fleet.run(*download)
+    asked = cluster.run(*download)
     assert asked.returncode != 0
-    check_words(asked.stderr, [f"{fleet.output} is damaged", "does not have the sha256"])
-    assert not [path for path in (fleet.folder / "got").rglob("*") if path.is_file() and path.name[0] != "."]
-    fleet.output.write_bytes(whole)
-    asked = fleet.run(*download)
+    check_words(asked.stderr, [f"{cluster.output} is damaged", "does not have the sha256"])
+    assert not [path for path in (cluster.folder / "got").rglob("*") if path.is_file() and path.name[0] != "."]
+    cluster.output.write_bytes(whole)
+    asked = cluster.run(*download)
     assert asked.returncode == 0, asked.stderr
-    assert [path.read_bytes() for path in (fleet.folder / "got").rglob("*") if path.is_file()] == [whole]
+    assert [path.read_bytes() for path in (cluster.folder / "got").rglob("*") if path.is_file()] == [whole]

@@ -40,7 +40,7 @@ def test_a_run_builds_what_its_job_file_lists(tmp_path: Path, monkeypatch: pytes
     job.write_text(job.read_text().replace("type: run_function", f"type: run_function\n      {written}"))
     code, text = run.run()
     assert code == 0, text
-    (folder,) = (mark.parent for mark in (tmp_path / "environments").glob("*/windrow.json"))
+    (folder,) = (note.with_suffix("") for note in (tmp_path / "environments").glob("*.json"))
     assert run.output.read_text() == f"2.0.0 {folder}\n" * 3
     (log,) = run.state.glob("jobs/*/logs/score/user/environment/*/process000.build.txt")
     assert "iniconfig==2.0.0" in log.read_text()
@@ -105,7 +105,7 @@ def test_a_run_builds_a_conda_list_with_packages_that_pypi_does_not_have(
         monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
         code, text = run.run()
     assert code == 0, text
-    (folder,) = (mark.parent for mark in (tmp_path / "environments").glob("*/windrow.json"))
+    (folder,) = (note.with_suffix("") for note in (tmp_path / "environments").glob("*.json"))
     assert run.output.read_text() == "".join(f"R says score.R f0000{n} pink white {folder}\n" for n in range(2))
     assert "the whole list is built from conda's channels, since PyPI does not have r-base" in " ".join(text.split())
 

@@ -471,3 +471,21 @@ def test_plain_data_and_arrays_come_out_of_a_sandbox(value: Any) -> None:
 def test_nothing_that_can_be_called_comes_out_of_a_sandbox(value: Any) -> None:
     with pytest.raises(NotPlainData):
         plain_data(pickle.dumps(value, 4))
+
+
+def test_what_a_worker_takes_bounds_how_many_run(folder: Path) -> None:
+    program = """
+        import os, windrow
+        print(windrow.map(abs, [-1, -2, -3], cpus_per_worker=os.cpu_count() or 1, memory_per_worker="16mb",
+                          idle_gpu_timeout=60))
+        for wrong in ({"cpus_per_worker": 0}, {"gpus_per_worker": 1.5}, {"memory_per_worker": "much"},
+                      {"idle_gpu_timeout": 0}):
+            try:
+                windrow.map(abs, [1], **wrong)
+            except windrow.UsageError as error:
+                print(error)
+    """
+    told = python(folder, program).splitlines()
+    assert told[0] == "[1, 2, 3]"
+    named = ["cpus_per_worker", "gpus_per_worker", "memory_per_worker", "idle_gpu_timeout"]
+    assert [line.partition("=")[0] for line in told[1:]] == named

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import windrow
+from cluster_commands import FILES, ServedCluster
 from embedded_run import EmbeddedRun, wait_until
-from fleet_commands import FILES, Fleet
 from windrow.sdk.metrics import POINTS_MAX, logged
 from windrow_command import windrow as command
 
@@ -139,12 +139,12 @@ def run(mini_batch):
 """
 
 
-def test_no_row_is_torn_where_an_agent_is_killed(fleet: Fleet) -> None:
-    (fleet.folder / "code" / "entry.py").write_text(FLOOD)
-    gate = fleet.folder / "gate"
-    fleet.start_agent("one")
-    fleet.create("nightly", "--set", f"jobs.score.environment_variables.GATE={gate}")
-    below = fleet.state / "jobs" / "nightly" / "logs" / "score" / "user" / "metrics"
+def test_no_row_is_torn_where_an_agent_is_killed(cluster: ServedCluster) -> None:
+    (cluster.folder / "code" / "entry.py").write_text(FLOOD)
+    gate = cluster.folder / "gate"
+    cluster.start_agent("one")
+    cluster.create("nightly", "--set", f"jobs.score.environment_variables.GATE={gate}")
+    below = cluster.state / "jobs" / "nightly" / "logs" / "score" / "user" / "metrics"
 
     def received() -> int:
         return sum(path.stat().st_size for path in below.rglob("*.csv"))
@@ -152,16 +152,16 @@ def test_no_row_is_torn_where_an_agent_is_killed(fleet: Fleet) -> None:
     wait_until(lambda: received() > 3_000_000, "several pushes have come")
     before = received()
     wait_until(lambda: received() > before, "another push is under way")
-    fleet.processes["one"].kill()
-    fleet.processes["one"].wait()
+    cluster.processes["one"].kill()
+    cluster.processes["one"].wait()
     gate.touch()
-    fleet.start_agent("two")
-    fleet.check_done("nightly")
+    cluster.start_agent("two")
+    cluster.check_done("nightly")
     torn = [path for path in below.rglob("*.csv") if not whole(path)]
     assert not torn
 
     def counts() -> dict[str, int]:
-        told = json.loads(fleet.run("job", "show", "nightly", "--metrics", "--format", "json").stdout)
+        told = json.loads(cluster.run("job", "show", "nightly", "--metrics", "--format", "json").stdout)
         return {one["name"]: one["count"] for one in told}
 
     values = counts()
@@ -184,22 +184,22 @@ def run(mini_batch):
 """
 
 
-def test_no_result_counts_whose_metrics_are_lost_with_the_node(fleet: Fleet) -> None:
-    (fleet.folder / "code" / "entry.py").write_text(AT_ONCE)
-    many, begun = fleet.folder / "many", fleet.folder / "begun"
+def test_no_result_counts_whose_metrics_are_lost_with_the_node(cluster: ServedCluster) -> None:
+    (cluster.folder / "code" / "entry.py").write_text(AT_ONCE)
+    many, begun = cluster.folder / "many", cluster.folder / "begun"
     begun.mkdir()
-    fleet.start_agent("one")
+    cluster.start_agent("one")
     variables = "jobs.score.environment_variables"
-    fleet.create("nightly", "--set", f"{variables}.MANY={many}", "--set", f"{variables}.BEGUN={begun}")
-    wait_until(lambda: fleet.done("nightly") > 0, "results count")
-    fleet.processes["one"].kill()
-    fleet.processes["one"].wait()
-    counted = fleet.done("nightly")
+    cluster.create("nightly", "--set", f"{variables}.MANY={many}", "--set", f"{variables}.BEGUN={begun}")
+    wait_until(lambda: cluster.done("nightly") > 0, "results count")
+    cluster.processes["one"].kill()
+    cluster.processes["one"].wait()
+    counted = cluster.done("nightly")
     assert 0 < counted < FILES
     many.touch()
-    fleet.start_agent("two")
-    fleet.check_done("nightly")
-    with windrow.Client(fleet.address) as client:
+    cluster.start_agent("two")
+    cluster.check_done("nightly")
+    with windrow.Client(cluster.address) as client:
         of = {call.value for call in logged(client, "nightly") if call.name == "of"}
     assert of == {f"f{number:05d}" for number in range(FILES)}
 

@@ -83,6 +83,28 @@ def test_where_agents_could_not_read_sorted_rows_the_job_is_refused_when_it_is_s
         served.close()
 
 
+def test_the_sorted_rows_of_a_project_leave_room_for_those_of_others(served: Served, tmp_path: Path) -> None:
+    assert served.datastore is not None
+    data = fill(served.datastore / "table", {"a.csv": TABLE})
+    # Of a job that the master does not know: of no project.
+    fill(served.datastore / "partitions" / "unknown" / "1", {"rows.arrow": b"rows"})
+    served.kill_master()
+    served.start_master("--limit", "sorted_steps_per_project=1")
+    served.start_agent("one")
+    job_file = load_job(job_of(tmp_path / "laptop", data), embedded=False)
+    with served.client() as client:
+        first = client.wait(client.submit(job_file).job_id, timeout_s=DEADLINE_S)
+        assert first.state is JobState.COMPLETED, first.message
+        # Rows of a job that has ended well go with it; of one that failed they stay.
+        rows = served.datastore / "partitions" / first.job_id
+        wait_until(lambda: not rows.exists(), "its sorted rows are removed")
+        fill(served.datastore / "partitions" / first.job_id / "1", {"rows.arrow": b"rows"})
+        with pytest.raises(JobFailed, match=r"rows of 1 steps of the project 'default' .*sorted_steps_per_project"):
+            client.wait(client.submit(job_file).job_id, timeout_s=DEADLINE_S)
+        other = client.wait(client.submit(job_file, project="other").job_id, timeout_s=DEADLINE_S)
+        assert other.state is JobState.COMPLETED, other.message
+
+
 def test_the_sorted_rows_of_so_many_steps_are_kept(served: Served, tmp_path: Path) -> None:
     assert served.datastore is not None
     data = fill(served.datastore / "table", {"a.csv": TABLE})

@@ -9,8 +9,8 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+from cluster_commands import ServedCluster
 from embedded_run import DEADLINE_S, WINDROW, EmbeddedRun, check_words, unreadable, wait_until
-from fleet_commands import Fleet
 
 Make = Callable[..., EmbeddedRun]
 
@@ -191,33 +191,33 @@ def test_steps_behind_what_changes_run_anew(make: Make) -> None:
     assert (run.folder / "apart" / "log").read_text() == "ran\n"
 
 
-def test_a_cancelled_job_of_a_served_master_goes_on_where_it_was(fleet: Fleet) -> None:
-    fleet.start_agent("one")
-    gate = fleet.folder / "gate"
+def test_a_cancelled_job_of_a_served_master_goes_on_where_it_was(cluster: ServedCluster) -> None:
+    cluster.start_agent("one")
+    gate = cluster.folder / "gate"
     variables = "jobs.score.environment_variables"
-    fleet.create("job", "--set", f"{variables}.PAUSE=2", "--set", f"{variables}.HURRY={gate}")
-    wait_until(lambda: fleet.done("job") > 2, "some is done")
-    refused = fleet.run("job", "retry", "job")
+    cluster.create("job", "--set", f"{variables}.PAUSE=2", "--set", f"{variables}.HURRY={gate}")
+    wait_until(lambda: cluster.done("job") > 2, "some is done")
+    refused = cluster.run("job", "retry", "job")
     assert refused.returncode == 2 and "has not ended" in refused.stderr
-    assert fleet.run("job", "cancel", "job", "--wait").returncode == 0
-    done = fleet.done("job")
+    assert cluster.run("job", "cancel", "job", "--wait").returncode == 0
+    done = cluster.done("job")
     gate.touch()
-    told = fleet.run("job", "retry", "job")
+    told = cluster.run("job", "retry", "job")
     assert told.returncode == 0, told.stderr
     assert "job is running again" in told.stdout
-    step = fleet.check_done("job")
+    step = cluster.check_done("job")
     assert step["mini_batches"]["succeeded"] > done
-    assert fleet.job("job")["generation"] == 2
+    assert cluster.job("job")["generation"] == 2
 
 
-def test_only_what_failed_is_told_of_an_ended_job(fleet: Fleet) -> None:
-    fleet.start_agent("one")
-    (fleet.folder / "code" / "entry.py").write_text("def run(mini_batch):\n    raise ValueError('never')\n")
-    fleet.create("job", "--set", "jobs.score.mini_batch_error_threshold=0")
-    fleet.run("job", "stream", "job")
-    explained = " ".join(fleet.run("job", "explain", "job").stdout.split())
+def test_only_what_failed_is_told_of_an_ended_job(cluster: ServedCluster) -> None:
+    cluster.start_agent("one")
+    (cluster.folder / "code" / "entry.py").write_text("def run(mini_batch):\n    raise ValueError('never')\n")
+    cluster.create("job", "--set", "jobs.score.mini_batch_error_threshold=0")
+    cluster.run("job", "stream", "job")
+    explained = " ".join(cluster.run("job", "explain", "job").stdout.split())
     check_words(explained, ["job is failed", "score: FAILED", "ValueError", "never", "windrow job retry job"])
-    assert Path(fleet.folder / "code").is_dir()
+    assert Path(cluster.folder / "code").is_dir()
 
 
 def test_a_command_that_does_not_write_its_file_fails_and_is_repaired_by_a_retry(make: Make) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_commands import EXPECTED, ServedCluster
 from embedded_run import WINDROW, EmbeddedRun, wait_until
-from fleet_commands import EXPECTED, Fleet
 from windrow.errors import UsageError
 from windrow.sdk.client import Client
 from windrow.sdk.job import Job
@@ -282,14 +282,14 @@ def test_rows_that_were_taken_over_are_rows_of_the_job(tmp_path: Path) -> None:
     assert json.loads(counted) == {"n": 29}
 
 
-def test_rows_of_a_cancelled_job_are_those_that_were_committed(fleet: Fleet) -> None:
-    fleet.start_agent("one")
-    gate, variables = fleet.folder / "hurry", "jobs.score.environment_variables"
-    fleet.create("nightly", "--set", f"{variables}.PAUSE=2", "--set", f"{variables}.HURRY={gate}")
-    wait_until(lambda: fleet.done("nightly") >= 3, "some of the job")
-    assert fleet.run("job", "cancel", "nightly", "--wait").returncode == 0
-    shown = fleet.run("job", "rows", "nightly", "--as-committed")
+def test_rows_of_a_cancelled_job_are_those_that_were_committed(cluster: ServedCluster) -> None:
+    cluster.start_agent("one")
+    gate, variables = cluster.folder / "hurry", "jobs.score.environment_variables"
+    cluster.create("nightly", "--set", f"{variables}.PAUSE=2", "--set", f"{variables}.HURRY={gate}")
+    wait_until(lambda: cluster.done("nightly") >= 3, "some of the job")
+    assert cluster.run("job", "cancel", "nightly", "--wait").returncode == 0
+    shown = cluster.run("job", "rows", "nightly", "--as-committed")
     assert shown.returncode == 0
     rows = shown.stdout.splitlines()
-    assert len(rows) == fleet.done("nightly") >= 3
+    assert len(rows) == cluster.done("nightly") >= 3
     assert set(rows) < set(EXPECTED.splitlines()) and len(set(rows)) == len(rows)

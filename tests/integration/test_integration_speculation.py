@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from cluster_commands import FILES, ServedCluster
 from embedded_run import stored_attempts
-from fleet_commands import FILES, Fleet
 from test_integration_one_line import OneLineRun
 
 STALLS_ONCE = """\
@@ -28,18 +28,18 @@ def run(mini_batch):
 """
 
 
-def test_a_call_that_hangs_is_overtaken_on_another_node(fleet: Fleet) -> None:
-    mark = fleet.folder / "stalled"
-    (fleet.folder / "code" / "entry.py").write_text(STALLS_ONCE.format(mark=str(mark)))
-    fleet.start_agent("one")
-    fleet.start_agent("two")
-    fleet.create("nightly", "--set", "jobs.score.task.program_arguments=--speculate True")
-    batches = fleet.check_done("nightly")["mini_batches"]
+def test_a_call_that_hangs_is_overtaken_on_another_node(cluster: ServedCluster) -> None:
+    mark = cluster.folder / "stalled"
+    (cluster.folder / "code" / "entry.py").write_text(STALLS_ONCE.format(mark=str(mark)))
+    cluster.start_agent("one")
+    cluster.start_agent("two")
+    cluster.create("nightly", "--set", "jobs.score.task.program_arguments=--speculate True")
+    batches = cluster.check_done("nightly")["mini_batches"]
     assert batches["succeeded"] == FILES
     # On a machine that stalls, other calls are slow enough, too.
     assert 1 <= batches["speculated_won"] <= batches["speculated"]
-    assert set(stored_attempts(fleet.state)) == {("PREEMPTED", "preempted")}
-    shown = fleet.run("mb", "show", "nightly", "5").stdout
+    assert set(stored_attempts(cluster.state)) == {("PREEMPTED", "preempted")}
+    shown = cluster.run("mb", "show", "nightly", "5").stdout
     assert "Another attempt was faster." in shown
     first, second = (line.split()[1] for line in shown.splitlines() if line.startswith("  on "))
     assert {first, second} == {"one", "two"}

@@ -166,7 +166,7 @@ def test_a_master_that_is_killed_while_it_unpacks(tmp_path: Path, point: str) ->
 
 
 def test_a_master_that_is_told_to_end_while_it_unpacks_leaves_nothing(served: Served, tmp_path: Path) -> None:
-    laptop = Laptop(tmp_path / "laptop", {f"{number:05d}": b"x" for number in range(20_000)})
+    laptop = Laptop(tmp_path / "laptop", {f"{number:05d}": b"x" for number in range(6_000)})
     with served.client() as client, ThreadPoolExecutor(1) as thread:
         submission = thread.submit(client.submit, laptop.job)
         wait_until(lambda: any(name.startswith(".") for name in uploads_of(served)), "it is being unpacked")

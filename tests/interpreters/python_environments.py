@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import pwd
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+from kept_between_runs import REPOSITORY, kept_folder
+
 TOOLS = ("pytest", "hypothesis", "pytest-timeout")
 """What runs the tests."""
 SCRIPTS = ("pandas", "pyarrow", "joblib")
@@ -27,7 +27,7 @@ def environment(version: str, python: str, wanted: Sequence[str]) -> Path:
     RuntimeError with uv's words.
     """
     name = hashlib.sha256("\n".join([python, version, *wanted]).encode()).hexdigest()[:16]
-    root = _cache()
+    root = kept_folder()
     folder = root / name
     made, ready = folder / "bin" / "python", folder / "ready"
     with (root / f"{name}.lock").open("w") as lock:
@@ -56,20 +56,6 @@ def clean_environment(**more: str) -> dict[str, str]:
     """This process's environment without what concerns its own Python."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "VIRTUAL_"))}
     return kept | more
-
-
-def _cache() -> Path:
-    given = os.environ.get("WINDROW_TEST_ENVIRONMENTS")
-    homes = [os.environ.get("HOME"), pwd.getpwuid(os.geteuid()).pw_dir]
-    tried = [Path(given)] if given else [Path(home) / ".cache/windrow-tests" for home in reversed(homes) if home]
-    for folder in [*tried, REPOSITORY / "build" / "environments"]:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK):
-            return folder
-    raise RuntimeError("there is no folder for environments that can be written; set WINDROW_TEST_ENVIRONMENTS")
 
 
 def _uv(*arguments: str) -> None:

@@ -153,7 +153,7 @@ class MasterBench:
         self.retries = Retries(jobs, self.store, self.writer, submissions, sorted_rows, outputs)
         standby = Standby(lambda: Changes(self.writer, submissions, self.retries))
         standby.changes()
-        nodes = NodeViews(standby)
+        self.nodes = nodes = NodeViews(standby)
         agents = self.agent_service = AgentService(
             self.writer,
             NoStreams(),

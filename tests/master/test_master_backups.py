@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,7 +41,9 @@ from windrow_master.core.states import AttemptState, JobState, MiniBatchState, S
 from windrow_master.files.backup_lock import BackupRuns, backing_up, deleting
 from windrow_master.files.errors import StateFolderInUse, StateUnusable
 from windrow_master.files.state_files import StateFiles
+from windrow_master.salvage.__main__ import main as check_state
 from windrow_master.state_folder.opening import StateFolder
+from windrow_master.store.errors import DatabaseDamaged
 from windrow_master.store.records import ReopenedJob, Reopening, RowRange, SegmentRow
 
 COUNT = 2_000
@@ -99,6 +103,8 @@ class Working:
             self.one()
 
     def __enter__(self) -> Working:
+        self._lock = self.files.lock.open("wb")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._thread.start()
         return self
 
@@ -106,6 +112,7 @@ class Working:
         self._stop.set()
         self._thread.join()
         self.store.close()
+        self._lock.close()
 
 
 def saved(folder: Path, rows: int = 1) -> Path:
@@ -158,6 +165,37 @@ def test_a_master_starts_over_what_was_restored_and_its_numbers_go_on(tmp_path: 
     opened.close()
     left_out = {"lock", "reserve", "backup.lock", "windrow.db-wal", "windrow.db-shm"}
     assert not {path.name for path in BackupFiles(backup).state.iterdir()} & left_out
+
+
+def cut_short(folder: Path) -> Path:
+    """A state folder as after a kill of its master, whose log has lost its end since."""
+    working = Working(folder / "whole")
+    for _ in range(20):
+        working.one()
+    state = Path(shutil.copytree(folder / "whole", folder / "state"))
+    working.store.close()
+    log = state / "windrow.db-wal"
+    os.truncate(log, log.stat().st_size // 2)
+    return state
+
+
+def test_no_backup_is_made_of_a_database_without_its_last_commits(tmp_path: Path) -> None:
+    """Nor does the attempt make it pass for a sound one."""
+    state = cut_short(tmp_path)
+    for _ in range(2):
+        with pytest.raises(DatabaseDamaged, match="committed pages, where"):
+            make_backup(state, tmp_path / "backup")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["state", "whole"]
+
+
+def test_a_check_leaves_the_signs_of_damage(tmp_path: Path) -> None:
+    """A master says to run it: what it finds, the next check and the next master have to find, too."""
+    state = cut_short(tmp_path)
+    for _ in range(2):
+        found = check_state(["check", str(state)])["damage"]
+        assert any("committed pages, where" in what for _, what in found), found
+    with pytest.raises(DatabaseDamaged, match="committed pages, where"):
+        StateFolder.open(state, 0)
 
 
 def test_links_and_modes_are_kept_and_other_files_left_out(tmp_path: Path) -> None:
@@ -225,6 +263,43 @@ def test_a_hostile_backup_writes_nothing_beside_the_state_folder(tmp_path: Path,
     with pytest.raises((BackupError, LinkRefused), match=r"may mean harm|is a link"):
         restore_backup(files.folder, tmp_path / "restored")
     assert (how == "absolute") == (tmp_path / "beside" / "evil").exists()
+
+
+@pytest.mark.parametrize("name", ["jobs", "jobs/job", "artifacts", "uploads", "outputs", "master.log", "audit.jsonl"])
+def test_a_backup_with_a_link_that_no_script_has_made_is_refused(tmp_path: Path, name: str) -> None:
+    """The master would write, and delete what is no job's, where it leads."""
+    files = BackupFiles(saved(tmp_path, 5))
+    place, elsewhere = files.state / name, tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(elsewhere)
+    note = read_note(files.note)
+    assert note is not None
+    note.pop("crc32", None)
+    kept = {file: entry for file, entry in note["files"].items() if not f"{file}/".startswith(f"{name}/")}
+    write_note(files.note, {**note, "files": {**kept, name: [-1, str(elsewhere)]}})
+    with pytest.raises(BackupError, match="may mean harm"):
+        restore_backup(files.folder, tmp_path / "restored")
+    assert not (tmp_path / "restored").exists()
+
+
+@pytest.mark.parametrize("name", ["jobs", "master.log"])
+def test_no_master_uses_a_state_folder_with_a_link_in_it(tmp_path: Path, name: str) -> None:
+    Working(tmp_path / "state").store.close()
+    place, elsewhere = tmp_path / "state" / name, tmp_path / "elsewhere"
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.symlink_to(elsewhere)
+    command = [sys.executable, "-m", "windrow_master", f"--state={tmp_path / 'state'}", "--listen=127.0.0.1:0"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 2
+    assert f"{place} is a link, and leads to {elsewhere}" in ended.stderr
+    assert not elsewhere.exists()
+    with pytest.raises(BackupError, match="would not be in the backup"):
+        make_backup(tmp_path / "state", tmp_path / "backup")
 
 
 def test_a_restored_file_is_not_set_user_id(tmp_path: Path) -> None:

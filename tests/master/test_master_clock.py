@@ -12,7 +12,7 @@ import pytest
 import windrow
 from moved_clock import DAY_S, MovedClock
 from phased_job import ITEMS, PhasedJob, agent_of
-from served_tls import SecureMaster
+from served_tls import SecureMaster, wait_until
 from windrow.rpc.contexts import Access
 
 
@@ -60,4 +60,30 @@ def test_a_clock_that_jumps_by_a_day_changes_nothing_about_a_job(tmp_path: Path,
     assert not re.search(r"\s-\d", line), "no time is negative"
     said = [line for line in map(json.loads, master.log().splitlines()) if "the clock of" in line["event"]]
     assert [round(line["by_seconds"] / DAY_S) for line in said] == [1, -2, 1], "each change is told once"
+    assert "node lost" not in master.log()
+
+
+@pytest.mark.parametrize("moved_s", [365 * DAY_S, -365 * DAY_S], ids=["forward", "back"])
+def test_the_clock_of_an_agent_alone_matters_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved_s: int
+) -> None:
+    """A year, over a connection that is made before. Its certificates are those of a day when they were good."""
+    clock = MovedClock(tmp_path)
+    with SecureMaster(tmp_path).serving() as master, windrow.Client(access=master.access) as client:
+        for name, value in clock.environment.items():
+            monkeypatch.setenv(name, value)
+        with agent_of(master, tmp_path / "agent"):
+            job = PhasedJob(master)
+            job.submit(client)
+            for phase, moved in enumerate((moved_s, 0, moved_s)):
+                job.begin(phase)
+                job.wait_for(phase, client)
+                clock.set(moved)
+            wait_until(lambda: next(client.list_nodes()).silent_s is not None, "a heartbeat")
+            (node,) = client.list_nodes()
+            assert node.state == "ready" and 0 <= (node.silent_s or 0) < 60
+            job.begin(3)
+            assert client.wait(job.job_id).state == "completed"
+        assert job.rows() == list(range(ITEMS))
+        assert Counter(int(attempt[1]) for attempt in job.attempts()) == {1: ITEMS, 2: 1}, "no lease was lost"
     assert "node lost" not in master.log()

@@ -16,7 +16,7 @@ from windrow_master.core.records import AttemptRow, Dirty, EventRow, JobRow, Ste
 from windrow_master.core.states import AttemptState, Cause, JobState, Phase, StepState
 from windrow_master.reports import job_figures
 from windrow_master.reports.job_figures import LEVELS, RunningAttempt, StepFigures
-from windrow_master.reports.job_report import job_report
+from windrow_master.reports.job_report import Present, job_report
 from windrow_master.reports.worker_time import BINS, KINDS
 from windrow_master.store.records import AttemptFigures
 
@@ -195,6 +195,23 @@ def test_memory_does_not_grow_with_workers_that_die_each_time() -> None:
     assert sys.getsizeof(figures._workers) < 16 << 20
 
 
+def test_a_worker_that_has_made_room_is_not_idle() -> None:
+    rows = [
+        AttemptFigures(
+            lease_id=LeaseId(number), mini_batch=number, node_id="a", node_incarnation="1", process_number=process,
+            state=AttemptState.SUCCEEDED, cause=Cause.NONE, phase=0, start_unix_us=BEGIN_US + at, elapsed_us=1000,
+            run_us=1000, cpu_us=0, item_count=1, peak_rss_kib=1,
+        )
+        for number, (process, at) in enumerate([(0, 0), (1, 0), (0, 1000), (0, 2000), (0, 3000)])
+    ]  # fmt: skip
+    idle = []
+    for live in (None, {("a", "1", 0), ("a", "1", 1)}, {("a", "1", 0)}):
+        figures = StepFigures(BEGIN_US, BEGIN_US + SPAN_US, live)
+        figures.add(rows)
+        idle.append(figures.document()["worker_us"]["idle"])
+    assert idle == [3000, 3000, 0]
+
+
 def test_the_document_of_a_stored_job(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     try:
@@ -225,7 +242,7 @@ def test_the_document_of_a_stored_job(tmp_path: Path) -> None:
             for at, kind in ((0, "submitted"), (10, "ended"), (30, "retried"), (60, "ended"))
         ]
         store.commit(Dirty(jobs=[job], steps=[step, waiting], attempts=rows, events=events), [], [])
-        report = json.loads(job_report(store.reader(), job, [step, waiting], BEGIN_US / 1e6 + 99, {}))
+        report = json.loads(job_report(store.reader(), job, [step, waiting], Present(BEGIN_US / 1e6 + 99)))
         first, second = report["steps"]
         assert report["job"]["at_work_s"] == 40
         assert second["figures"] is None

@@ -9,8 +9,10 @@ from master_bench import MasterBench, drive
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import agent_service_pb2, job_service_pb2, node_pb2, run_files_pb2
 from windrow_master.core import commands
-from windrow_master.core.ids import NodeId
+from windrow_master.core.ids import NodeId, StepId
+from windrow_master.identity.principals import Principal, set_caller
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY
+from windrow_master.store.records import Role
 
 
 async def joined(bench: MasterBench, name: str) -> grpc.aio.StreamStreamCall:
@@ -41,6 +43,40 @@ async def refusal(call: grpc.aio.UnaryUnaryCall) -> tuple[grpc.StatusCode, str]:
         failure = read_failure(error)
         return failure.code, failure.reason
     raise AssertionError("the call was not refused")
+
+
+def test_what_another_project_s_job_did_on_a_node_is_not_told(tmp_path: Path) -> None:
+    """Its message may name its files. That the node is set aside concerns everybody."""
+
+    async def scenario(bench: MasterBench) -> None:
+        await joined(bench, "n1")
+        job_id = await bench.submitted()
+        state = bench.writer.core.state
+        (step_id,) = (step.step_id for step in state.steps.values())
+        node = state.nodes[NodeId("n1")]
+        node.aside_for[step_id] = f"Set aside for step 'work' of {job_id}: /secret/table.csv is bad."
+        node.message, node.last_fault = (
+            "10 attempts in a row failed because of this node.",
+            (step_id, "no /secret/disk"),
+        )
+
+        def told(principal: Principal) -> str:
+            set_caller(principal)
+            (view,) = bench.nodes.nodes()
+            return view.message
+
+        for sees in (Principal(), Principal("ann", Role.VIEW, "default"), Principal("all", Role.VIEW)):
+            assert "/secret/table.csv" in told(sees) and "/secret/disk" in told(sees)
+        for role in (Role.VIEW, Role.SUBMIT, Role.OPERATE):
+            assert told(Principal("bob", role, "other")) == (
+                "10 attempts in a row failed because of this node. Set aside for a step of another project."
+            )
+        # A step that is gone is nobody's but the operator's.
+        node.last_fault = (StepId(999), "no /secret/disk")
+        assert "/secret/disk" not in told(Principal("ann", Role.VIEW, "default"))
+        assert "/secret/disk" in told(Principal("all", Role.VIEW))
+
+    drive(tmp_path, scenario)
 
 
 def test_a_node_from_its_cordon_to_its_removal(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import asyncio
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+from own_children import own_children
 from windrow_master.core.commands import FailStep, PlanGroup
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import PLAN_RECORD
@@ -29,6 +30,11 @@ def no_descriptors_left() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def planners() -> list[psutil.Process]:
+    """Those of this process that run."""
+    return own_children(lambda words: "windrow_master.planning" in words)
 
 
 KILLS = STARTS_MAX + 3
@@ -74,12 +80,10 @@ def run_with_kills(tmp_path: Path) -> tuple[list[Any], int]:
             submitted.append(command)
             if isinstance(command, FailStep):
                 return True
-            for child in psutil.Process().children():
-                with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                    # Other tests may have children here, too.
-                    if len(killed) < KILLS and "windrow_master.planning" in child.cmdline():
-                        child.kill()
-                        killed.add(child.pid)
+            for planner in planners():
+                if len(killed) < KILLS:
+                    planner.kill()
+                    killed.add(planner.pid)
             assert command.start == stored[0]
             stored[0] = command.end
             return True
@@ -116,9 +120,8 @@ def test_a_further_planner_of_a_project_is_nice_to_others(tmp_path: Path) -> Non
         await turns.take("p")  # by the first planner of the project
 
         async def submit(command: Any) -> bool:
-            for child in psutil.Process().children():
-                if "windrow_master.planning" in child.cmdline():
-                    nice.put_nowait(child.nice())
+            for planner in planners():
+                nice.put_nowait(planner.nice())
             await asyncio.Event().wait()
             return True
 
@@ -158,7 +161,7 @@ def test_a_planner_is_not_kept_while_enough_mini_batches_are_ready(tmp_path: Pat
             if not paused:
                 return not submitted or len(pauses) == len(submitted)
             assert not turns.locked()
-            assert not [child for child in psutil.Process().children() if str(step) in str(child.cmdline())]
+            assert not planners()
             pauses.append(len(submitted))
             return True
 
@@ -217,11 +220,10 @@ def test_a_planner_that_the_kernel_ends_is_told_as_that(tmp_path: Path) -> None:
             if isinstance(command, FailStep):
                 failed.append(command)
                 return True
-            for child in psutil.Process().children():
-                with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                    if child.pid not in scores and "windrow_master.planning" in child.cmdline():
-                        scores[child.pid] = oom_score(child.pid)
-                        child.kill()
+            for planner in planners():
+                if planner.pid not in scores:
+                    scores[planner.pid] = oom_score(planner.pid)
+                    planner.kill()
             return True
 
         # What is handed over is not kept: no planner gets further.

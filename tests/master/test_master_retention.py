@@ -394,3 +394,66 @@ def test_deletions_do_not_believe_a_leap_of_the_clock_at_once(caplog: pytest.Log
     assert passes(DAY_S) == 21605.0 + 2 * DAY_S, "it stays so, and is believed"
     assert passes(0.0, leap=-2 * DAY_S) == 21605.0, "a clock that is set back deletes less"
     assert [record.message for record in caplog.records].count(LEAP) == 2
+
+
+class Machine:
+    """A machine whose clock is set, and that starts again."""
+
+    def __init__(self) -> None:
+        self.wall_s, self.up_s, self.starts = 1_000_000.0, 50.0, 1
+
+    def passes(self, seconds: float, leap: float = 0.0) -> None:
+        self.wall_s, self.up_s = self.wall_s + seconds + leap, self.up_s + seconds
+
+    def restarts(self, off_s: float) -> None:
+        self.wall_s, self.up_s, self.starts = self.wall_s + off_s, 10.0, self.starts + 1
+
+    def clock(self, note: Path) -> PatientClock:
+        return PatientClock(lambda: self.wall_s, lambda: self.up_s, note, lambda: (f"start {self.starts}", self.up_s))
+
+
+def test_deletions_do_not_believe_a_leap_of_the_clock_while_no_master_ran(tmp_path: Path) -> None:
+    machine, note = Machine(), tmp_path / "note"
+    assert machine.clock(note)() == 1_000_000.0, "the first master believes what it finds"
+    machine.passes(3600.0, leap=365 * DAY_S)
+    clock = machine.clock(note)
+    assert clock() == 1_003_600.0
+    machine.passes(3600.0)
+    assert machine.clock(note)() == 1_007_200.0, "nor does the one after it"
+    machine.passes(3600.0, leap=-365 * DAY_S)
+    assert clock() == machine.clock(note)() == 1_010_800.0, "it was set right again"
+    machine.passes(3600.0)
+    assert machine.clock(note)() == machine.wall_s
+
+
+def test_deletions_do_not_believe_a_machine_that_starts_in_the_future(tmp_path: Path) -> None:
+    machine, note = Machine(), tmp_path / "note"
+    machine.clock(note)()
+    machine.restarts(365 * DAY_S)
+    clock = machine.clock(note)
+    machine.passes(3600.0)
+    assert clock() == 1_003_600.0
+    for _ in range(23):
+        machine.passes(3600.0)
+        clock()
+    assert clock() == machine.wall_s, "it has gone on so for a day"
+
+
+def test_a_machine_that_is_off_each_night_is_believed_after_a_day_of_work(tmp_path: Path) -> None:
+    machine, note = Machine(), tmp_path / "note"
+    behind = []
+    for _ in range(8):
+        clock = machine.clock(note)
+        for _ in range(8):
+            machine.passes(3600.0)
+            clock()
+        behind.append((machine.wall_s - clock()) // 3600)
+        machine.restarts(16 * 3600.0)
+    assert behind == [0, 16, 32, 0, 16, 32, 0, 16]
+
+
+def test_a_damaged_note_of_the_clock_harms_nothing(tmp_path: Path) -> None:
+    machine, note = Machine(), tmp_path / "note"
+    for content in (b"", b"{}", b'{"a": 1, "crc32": 5}\n'):
+        note.write_bytes(content)
+        assert machine.clock(note)() == machine.wall_s

@@ -20,7 +20,7 @@ from windrow_master.core.core import HANDLERS
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.states import Cause
-from windrow_master.rpc import agent_service
+from windrow_master.rpc import agent_service, job_service
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY
 from windrow_master.rpc.files import file_below
 from windrow_master.shell.writer import moment
@@ -52,6 +52,28 @@ def test_a_job_is_told_of_when_it_is_durable(tmp_path: Path) -> None:
         bench.committer.open.set()
         assert (await first).job.job_id == (await again).job.job_id == job_id
         assert len((await bench.jobs.ListJobs(job_service_pb2.ListJobsRequest())).jobs) == 1
+
+    drive(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "size", "pages"), [(1, 50, [1] * 12), (1 << 30, 50, [12]), (1 << 30, 5, [5, 5, 2])]
+)
+def test_a_page_of_jobs_ends_where_their_documents_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int, size: int, pages: list[int]
+) -> None:
+    monkeypatch.setattr(job_service, "PAGE_DOCUMENTS_BYTES", most_bytes)
+
+    async def scenario(bench: MasterBench) -> None:
+        made = [await bench.submitted(f"r{number}") for number in range(12)]
+        found, token = list[list[str]](), ""
+        while not found or token:
+            request = job_service_pb2.ListJobsRequest(page_size=size, page_token=token)
+            answer = await bench.jobs.ListJobs(request)
+            found.append([job.job_id for job in answer.jobs])
+            token = answer.next_page_token
+        assert [job_id for page in found for job_id in page] == made[::-1]
+        assert [len(page) for page in found] == pages
 
     drive(tmp_path, scenario)
 

@@ -22,6 +22,7 @@ from windrow.common.journal import REPEATED_TIMES
 from windrow.errors import MasterUnreachable, MasterUntrusted
 from windrow.rpc import errors
 from windrow.rpc.contexts import Access
+from windrow.rpc.server_tls import server_credentials
 from windrow.rpc.v1 import (
     agent_service_pb2,
     agent_service_pb2_grpc,
@@ -30,7 +31,6 @@ from windrow.rpc.v1 import (
     job_service_pb2,
     job_service_pb2_grpc,
 )
-from windrow_master.rpc.tls import server_credentials
 from windrow_master.setup.__main__ import WrongStage, set_up
 from windrow_master.setup.authority import Authority
 

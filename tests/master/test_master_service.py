@@ -176,7 +176,7 @@ class CarrierBench:
         self.fatal: list[BaseException] = []
         files = StateFiles(folder)
         jobs, sorted_rows = OpenJobs(core, files, Datastores({}), None), SortedRows(files, None, embedded=True)
-        self.starter = Starter(jobs, OutputPlaces(folder, [], None), finisher, None, None, sorted_rows, None)  # type: ignore[arg-type]
+        self.starter = Starter(jobs, OutputPlaces(folder, [], None), finisher, None, None, sorted_rows, None, None)  # type: ignore[arg-type]
         self.carrier = Carrier(core, jobs, self.starter, finisher, None, Watchers(), sorted_rows)  # type: ignore[arg-type]
         self.carrier.attach(self.submitted.append, self.fatal.append)  # type: ignore[arg-type]
 

@@ -20,6 +20,7 @@ from windrow.rpc.v1 import (
     agent_service_pb2,
     artifact_service_pb2,
     asset_service_pb2,
+    fleet_service_pb2,
     job_service_pb2,
     job_service_pb2_grpc,
     queue_service_pb2,
@@ -81,8 +82,8 @@ CLIENTS = sorted(method for method, need in NEEDS.items() if need.who in (Who.CL
 def every_method() -> dict[str, bool]:
     """The methods that the protocol has, and the standard ones that a master serves: whether they stream."""
     modules = (
-        *(agent_service_pb2, artifact_service_pb2, asset_service_pb2, job_service_pb2, queue_service_pb2),
-        token_service_pb2,
+        *(agent_service_pb2, artifact_service_pb2, asset_service_pb2, fleet_service_pb2, job_service_pb2),
+        *(queue_service_pb2, token_service_pb2),
     )
     found = {
         f"/{service.full_name}/{method.name}": method.client_streaming or method.server_streaming

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import tracemalloc
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from windrow_master.core.headers import MIXED, HeaderMisfit, join_headers
 from windrow_master.output.fitting import ArrowFitting, Fitting, OtherColumns, make_fitting
 from windrow_worker.rows.formats import make_format_writer
+from windrow_worker.rows.formats.arrow_columns import fit_array
 
 Rows = list[dict[str, Any]]
 
@@ -221,3 +223,30 @@ def test_text_has_one_header() -> None:
     assert join_headers("text", b"a\n", b"a\n") == b"a\n"
     with pytest.raises(HeaderMisfit, match=r"'a é', and in another mini-batch 'b'.*--append_row_format csv"):
         join_headers("text", b"b\n", "a é\r\n".encode())
+
+
+@pytest.mark.parametrize("kind", ["bytes", "structs"])
+def test_values_that_become_text_are_objects_of_python_a_few_at_a_time(kind: str) -> None:
+    """Otherwise, the rows of one large mini-batch with columns of mixed types take many times their memory."""
+
+    def peak_of(rows: int) -> int:
+        values = pa.array([b"x" * 1000] * rows, pa.binary())
+        array = values if kind == "bytes" else pa.StructArray.from_arrays([values], ["n"])
+        tracemalloc.start()
+        try:
+            made = fit_array(array, pa.string())
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert len(made) == rows
+        assert "x" * 1000 in made[rows - 1].as_py()
+        return peak
+
+    assert peak_of(12_000) < 1.5 * peak_of(3_000)
+
+
+def test_texts_are_the_same_wherever_the_parts_end() -> None:
+    values = [None if number % 7 == 0 else number for number in range((1 << 16) + 10)]
+    made = fit_array(pa.array(values, pa.int64()), pa.string())
+    assert made.to_pylist() == [None if value is None else str(value) for value in values]
+    assert fit_array(pa.array([], pa.int64()), pa.string()).type == pa.string()

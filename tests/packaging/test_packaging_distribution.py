@@ -103,6 +103,7 @@ for package in {PACKAGES!r}:
                 print(module.name, "needs", error.name)
 """
     assert set(run(clean_python, "-c", program, cwd=tmp_path).splitlines()) == {
+        "windrow.fleet.providers.ray.ray_side needs ray",
         "windrow_agent.environments.conda_install needs rattler",
         "windrow_master.setup.authority needs cryptography",
     }

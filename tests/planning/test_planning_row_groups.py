@@ -331,3 +331,4 @@ def test_a_table_that_takes_more_memory_than_a_planner_gets_fails_and_says_so(tm
     assert found.error is not None
     assert found.error["category"] == "UserError"
     assert "planner_memory_bytes" in found.error["message"] and "smaller row groups" in found.error["message"]
+    assert str(tmp_path / "a.parquet") in found.error["message"]

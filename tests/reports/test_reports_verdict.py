@@ -45,6 +45,9 @@ def report(
         "has_groups": False,
         "speculate": False,
         "rate_per_s": None,
+        "cpus_per_worker": None,
+        "memory_per_worker": 0,
+        "gpus_per_worker": 0,
     }
     return {
         "job": {
@@ -162,6 +165,21 @@ def test_a_script_that_waits_should_have_more_workers() -> None:
     found = report(even(cpu_us=S // 2), 50.0)
     assert gain(found, "max_concurrency_per_instance: 8 and --slots 8") == pytest.approx((50 - 5) / 2 / 50)
     assert verdict(report(even(cpu_us=4 * S), 50.0)).suggestions == ()
+
+
+@pytest.mark.parametrize(
+    ("needs", "advice"),
+    [
+        ({"cpus_per_worker": 4.0}, "use it better: cpus_per_worker: 2, if memory allows"),
+        ({"gpus_per_worker": 1}, "use it better: cpus_per_worker: 0.5 and gpus_per_worker: 0.5, if"),
+        (
+            {"cpus_per_worker": 0.5, "memory_per_worker": 8 << 30},
+            "cpus_per_worker: 0.25 and memory_per_worker: 4294967296",
+        ),
+    ],
+)
+def test_where_workers_have_needs_half_of_them_makes_room_for_twice_as_many(needs: dict[str, Any], advice: str) -> None:
+    assert advice in told(report(even(cpu_us=S // 2), 50.0, **needs))
 
 
 def test_failures_and_restarts_cost_time() -> None:

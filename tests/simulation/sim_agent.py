@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from sim_config import STRAGGLING
+from sim_needs import Amounts, lacking
 from sim_network import Stream, call
 from sim_world import Process
 from windrow_master.core import commands
@@ -47,20 +48,23 @@ class Held:
 class Agent(Process):
     """One incarnation of a node."""
 
-    def __init__(self, sim: Simulation, node_id: NodeId, number: int, replaced: str) -> None:
+    def __init__(self, sim: Simulation, node_id: NodeId, number: int, replaced: str, allocation: str = "") -> None:
         super().__init__(sim.world)
         self.sim, self.config = sim, sim.config
         self.node_id = node_id
         self.incarnation = f"{node_id}.{number}"
         self._replaced = replaced
-        self._slots = sim.slots_of(node_id)
+        self.allocation = allocation
+        """Of a fleet, in which it runs; empty: in none."""
+        self._total = sim.total_of(node_id)
         self._stream: Stream | None = None
         self._connecting = False
         self._held: dict[LeaseId, Held] = {}
         self._steps: dict[StepId, tuple[str, int]] = {}
         self._identities: dict[StepId, int] = {}
         """By which it knows its steps."""
-        self._busy = 0
+        self._taken: dict[LeaseId, Amounts] = {}
+        """What those that run take of the node."""
         self._shares: dict[StepId, int] = {}
         """How many workers each step should have."""
         self._paced: set[StepId] = set()
@@ -80,10 +84,17 @@ class Agent(Process):
 
     def _register(self) -> None:
         self._connecting = True
-        resources = json.dumps({"slots": self._slots}).encode()
+        slots, memory_bytes, gpu_count = self._total
+        resources = json.dumps({"slots": slots, "memoryBytes": memory_bytes, "gpuCount": gpu_count}).encode()
         held = tuple((step_id, self._identities[step_id]) for step_id in self._steps)
         command = commands.RegisterNode(
-            self.node_id, self.incarnation, self._replaced, resources, b"{}", held_steps=held
+            self.node_id,
+            self.incarnation,
+            self._replaced,
+            resources,
+            b"{}",
+            held_steps=held,
+            allocation=self.allocation,
         )
 
         def reply(answer: Any) -> None:
@@ -186,10 +197,12 @@ class Agent(Process):
         """The open stream, if there is one."""
         return self._stream
 
-    @property
-    def has_free_slot(self) -> bool:
-        """Whether it could begin another mini-batch now, of whatever step."""
-        return self._busy < self._slots
+    def has_room_for(self, step_id: StepId) -> bool:
+        """Whether it could begin another mini-batch of a step now."""
+        return lacking(self._total, [*self._taken.values(), self._need(step_id)]) is None
+
+    def _need(self, step_id: StepId) -> Amounts:
+        return self.sim.need_on(self.node_id, *self._steps[step_id])
 
     @property
     def steps(self) -> list[StepId]:
@@ -309,17 +322,19 @@ class Agent(Process):
 
     def _start_more(self) -> None:
         running = Counter(entry.lease.step_id for entry in self._held.values() if entry.phase == Phase.RUNNING)
-        for entry in list(self._held.values()):
-            if self._busy >= self._slots:
-                return
+        for entry in list(self._held.values()) if not self.draining else ():
             step_id = entry.lease.step_id
-            if entry.phase == Phase.QUEUED and not self.draining and running[step_id] < self._shares.get(step_id, 0):
-                running[step_id] += 1
-                self._start(entry)
+            if entry.phase != Phase.QUEUED or running[step_id] >= self._shares.get(step_id, 0):
+                continue
+            if not self.has_room_for(step_id):
+                running[step_id] = len(self._held)  # nor has another one of it
+                continue
+            running[step_id] += 1
+            self._start(entry)
 
     def _start(self, entry: Held) -> None:
         entry.phase = Phase.RUNNING
-        self._busy += 1
+        self._taken[entry.lease.lease_id] = self._need(entry.lease.step_id)
         job_id, ordinal = self._steps[entry.lease.step_id]
         duration_s = self.world.around(self.config.run_s)
         if self.config.straggling and self.world.rng.random() < self.config.straggling:
@@ -338,7 +353,7 @@ class Agent(Process):
     def _finish(self, entry: Held, job_id: str, ordinal: int, duration_s: float) -> None:
         if self._held.get(entry.lease.lease_id) is not entry:
             return  # taken away meanwhile
-        self._busy -= 1
+        del self._taken[entry.lease.lease_id]
         entry.phase = Phase.FINISHED
         entry.result = self.sim.run(job_id, ordinal, entry.lease, self.node_id)
         entry.result.elapsed_us = int(duration_s * 1e6)
@@ -350,8 +365,7 @@ class Agent(Process):
         self._start_more()
 
     def _drop(self, entry: Held) -> None:
-        if entry.phase == Phase.RUNNING:
-            self._busy -= 1
+        self._taken.pop(entry.lease.lease_id, None)
         self._held.pop(entry.lease.lease_id, None)
         self.after(0.0, self._start_more)
 

@@ -32,14 +32,24 @@
 27. Where a step may speculate and all else of it has ended or runs, no mini-batch runs for several times as long as
     others while a node where it has not failed has a free slot, unless it has been begun twice.
 28. A master hands out no more leases of a step in a second than its rate limit, and what it may catch up with, allow.
-29. No node is told to have more workers than it has slots, nor more of a step than the step allows; those that still
-    start count as all others.
+29. No node is told to have workers that need more processors or memory than it has, nor more of a step than the step
+    allows; those that still start count as all others.
 30. No project has less than its fair share for long while it could use more.
 31. No worker is passed on from one project to another and back at once, while nothing else changes.
 32. No job has less than its fair share of what its project has for long while it could use more.
-33. No slot stays free for long while a step that could use it lacks a worker.
+33. No room stays free for long while a step lacks a worker that fits into it.
 34. After each commit, the ledger of a job says as much of its attempts as they took.
 35. No project is given more than its limit.
+36. Nothing of a queued job begins: none of its steps is prepared, divided or offered to a node.
+37. No job is queued for long while fewer jobs of its project run than are admitted, or while there is a worker for it.
+38. No job is admitted beyond the number of its project while those before it have all that its project may have.
+39. A step that begins on several nodes at once is leased to none before it has a place on each.
+40. No step holds places for long on some of the nodes that it begins on, and not on all.
+41. The workers that a node is told to have fit on its GPUs: the parts of one sum to at most 1, and who needs a whole
+    one shares it with nobody.
+42. Over time every step has its fair share, however many processors its workers need: what it is owed stays within a
+    few turns of one of them. A quota counts in whole workers: whoever is guaranteed half of one may have one. Whoever
+    needs memory or GPUs has its turn at least: large ones are not starved.
 """
 
 from __future__ import annotations
@@ -47,7 +57,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from sim_admission import Admissions
 from sim_disk import RowsLost
+from sim_gathering import Gathered
 from sim_pace import Paces
 from sim_placement import Placement
 from sim_planting import Broken, asserts
@@ -100,6 +112,8 @@ class Checkers:
         self.splits = Splits(sim)
         self.paces = Paces(sim)
         self.shares = Shares(sim)
+        self.admissions = Admissions(sim, self.shares)
+        self.gathered = Gathered(sim, self.shares)
         self.leases: dict[int, tuple[int, int, int]] = {}
         """Every lease ever given: (step, mini-batch, generation)."""
         self.failures: dict[tuple[int, int], Counter[Cause]] = {}
@@ -203,6 +217,8 @@ class Checkers:
         self.splits.on_effects(core)
         self.paces.on_effects(core, effects)
         self.shares.on_effects(core, effects)
+        self.admissions.on_effects(core)
+        self.gathered.on_effects(core, effects)
 
     # Commits
 

@@ -53,6 +53,8 @@ class Config:
     slots: int = 2
     slots_of_each: tuple[int, ...] = ()
     """Those of each node, in turn; empty: all have `slots`."""
+    memory_of_each: tuple[int, ...] = (0,)
+    gpus_of_each: tuple[int, ...] = (0,)
     depth: int = 4
     """Leases held a worker, the running one included."""
     run_s: float = 0.2
@@ -267,7 +269,7 @@ def draw_storm(rng: Random) -> Config:
             JobPlan(f"job{number}", (settings,), ((1,) * count,), (False,), submit_s, cancel_s, project=project)
         )
     rough = rng.random() < 0.5
-    return Config(
+    config = Config(
         jobs=jobs,
         queues=[_set_queues(rng, projects, set_s) for set_s in rng.choice([(), (1.0,), (1.0, 8.0), (1.0, 6.0, 11.0)])],
         agents=agents,
@@ -282,6 +284,69 @@ def draw_storm(rng: Random) -> Config:
         faults_until_s=15.0,
         is_storm=True,
     )
+    if rng.random() < 0.4:
+        _admit_few(rng, config, projects)
+    if rng.random() < WITH_NEEDS:
+        _draw_needs(rng, config)
+    elif rng.random() < 0.3:
+        _gather(rng, config)
+    return config
+
+
+def _gather(rng: Random, config: Config) -> None:
+    """Some jobs begin on several nodes at once, where that is allowed to their projects."""
+    for job in config.jobs:
+        most = min((plan.queues[job.project].cluster.limit for plan in config.queues), default=math.inf)
+        if most >= 2 and rng.random() < 0.5:
+            min_nodes = rng.randint(2, int(min(most, config.agents)))
+            job.settings = tuple(replace(step, min_nodes=min_nodes) for step in job.settings)
+
+
+def _admit_few(rng: Random, config: Config, projects: Sequence[str]) -> None:
+    """Queues that admit few jobs at a time, in half of the worlds on so few slots that most jobs have to wait."""
+    if rng.random() < 0.5:
+        config.slots_of_each = (1,) * config.agents
+    plans = config.queues or [QueuePlan(1.0, dict.fromkeys(projects, QueueSettings()))]
+    config.queues = [
+        QueuePlan(
+            plan.set_s,
+            {name: one._replace(admitted_jobs=rng.choice([1, 1, 2, 3])) for name, one in plan.queues.items()},
+        )
+        for plan in plans
+    ]
+
+
+WITH_NEEDS = 0.4
+"""The share of storms in which steps say what a worker needs."""
+
+GB = 1 << 30
+
+
+def _draw_needs(rng: Random, config: Config) -> None:
+    """Nodes have memory and GPUs, and most steps say what a worker needs: what one of the nodes has."""
+    config.memory_of_each = tuple(rng.choice([4, 8, 16]) * GB for _ in range(config.agents))
+    with_gpus = rng.random() < 0.5
+    config.gpus_of_each = tuple(rng.choice([1, 2, 4] if with_gpus else [0]) for _ in range(config.agents))
+    largest = 1.0
+    for job in config.jobs:
+        if rng.random() < 0.3:
+            continue
+        at = rng.randrange(config.agents)
+        slots, memory, gpus = config.slots_of_each[at], config.memory_of_each[at], config.gpus_of_each[at]
+        cpus = rng.choice([None, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0])
+        needs = replace(
+            job.settings[0],
+            cpus_per_worker=None if cpus is None else min(cpus, slots),
+            memory_per_worker=min(rng.choice([0, 0, 0, 1, 3, 6, 16]) * GB, memory),
+            gpus_per_worker=min(rng.choice([0, 0.25, 0.3, 0.6, 0.6, 1, 2]), gpus),
+        )
+        job.settings, largest = (needs,), max(largest, needs.cpus_per_worker or 1.0)
+        # Large workers run one after the other, on few nodes.
+        job.counts = (job.counts[0][:60],)
+    for plan in config.queues:
+        for name, queue in plan.queues.items():
+            if queue.cluster.limit < largest:
+                plan.queues[name] = queue._replace(cluster=Bounds(queue.cluster.quota))
 
 
 def _set_queues(rng: Random, projects: Sequence[str], set_s: float) -> QueuePlan:

@@ -13,7 +13,7 @@ from windrow_master.core import effects as fx
 from windrow_master.core.commands import Moment
 from windrow_master.core.records import Dirty, NodeRow
 from windrow_master.core.refused import Refused
-from windrow_master.core.state import CoreState, Job, Node, Step
+from windrow_master.core.state import Charge, CoreState, Job, Node, Step
 from windrow_master.core.states import Cause, JobState, NodeState, StepState
 
 
@@ -65,7 +65,7 @@ def lost_assignment_never_noticed() -> Iterator[None]:
     """What a hello does not name is thought to be under way for ever, and views are never compared."""
 
     def open_work(state: CoreState, command: commands.OpenWork, now: Moment) -> Any:
-        with patch.object(nodes, "lose_leases", lambda *args, **more: None):
+        with patch.object(nodes, "lose_leases", lambda *args, **more: []):
             return nodes.on_open_work(state, command, now)
 
     with handler(commands.OpenWork, open_work), patch.object(nodes, "DIGEST_MISMATCHES_MAX", 1 << 60):
@@ -108,13 +108,15 @@ def node_loss_charged_to_retries() -> Iterator[None]:
 def hello_forgets_to_requeue() -> Iterator[None]:
     """What a hello does not name is dropped, but its mini-batch does not go back to the queue."""
 
-    def lose(state: CoreState, node: Node, lease_ids: list[Any], now: Moment, *, lost: bool, ran: bool = True) -> None:
+    def lose(
+        state: CoreState, node: Node, lease_ids: list[Any], now: Moment, *, lost: bool, ran: bool = True, why: str = ""
+    ) -> list[Charge]:
         if lost:
-            original(state, node, lease_ids, now, lost=lost, ran=ran)
-            return
+            return original(state, node, lease_ids, now, lost=lost, ran=ran, why=why)
         for lease_id in lease_ids:
             lease = state.leases[lease_id]
             state.drop_lease(lease, state.steps[lease.step_id])
+        return []
 
     original = attempts.lose_leases
     with patch.object(nodes, "lose_leases", lose):

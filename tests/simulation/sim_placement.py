@@ -156,7 +156,7 @@ class Placement:
             able = self._able(state, step)
             # An agent's slots are shared by all steps, and the master counts those of each step alone: a slot that is
             # free by its books may be busy with another step.
-            free = [node for node in able if self._free(step, node) > 0 and self._has_free_slot(node)]
+            free = [node for node in able if self._free(step, node) > 0 and self._has_room(step, node)]
             for node in able:
                 agent = self._sim.agent_of(node.node_id)
                 if agent is None or agent.paused_until_s > now_s or agent.stream is None or not free:
@@ -197,9 +197,9 @@ class Placement:
             slots = min(slots, 1)
         return slots - node.held.get(step.step_id, 0)
 
-    def _has_free_slot(self, node: Node) -> bool:
+    def _has_room(self, step: Step, node: Node) -> bool:
         agent = self._sim.agent_of(node.node_id)
-        return agent is not None and agent.has_free_slot
+        return agent is not None and step.step_id in agent.steps and agent.has_room_for(step.step_id)
 
     def _key(self, lease: Any) -> tuple[int, int, int]:
         return lease.step_id, lease.mini_batch, lease.generation

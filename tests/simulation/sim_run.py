@@ -14,6 +14,7 @@ from sim_client import Client
 from sim_config import Config, draw_config
 from sim_disk import Disk
 from sim_master import SimMaster
+from sim_needs import Amounts, need_on
 from sim_planting import Broken
 from sim_splitting import Ordered, run_items
 from sim_tables import MemoryTables, MiniBatchRow, SegmentRange
@@ -129,6 +130,16 @@ class Simulation:
         """How many workers a node runs at a time."""
         of_each = self.config.slots_of_each
         return of_each[int(node_id[1:]) % len(of_each)] if of_each else self.config.slots
+
+    def total_of(self, node_id: NodeId) -> Amounts:
+        """What a node has: slots, bytes of memory, GPUs."""
+        config, at = self.config, int(node_id[1:])
+        memory, gpus = config.memory_of_each, config.gpus_of_each
+        return float(self.slots_of(node_id)), float(memory[at % len(memory)]), float(gpus[at % len(gpus)])
+
+    def need_on(self, node_id: NodeId, job_id: str, ordinal: int) -> Amounts:
+        """What a worker of a step takes of a node."""
+        return need_on(self._jobs[job_id].settings[ordinal], self.slots_of(node_id))
 
     def agent_of(self, node_id: NodeId) -> Agent | None:
         """The living agent of this name."""
@@ -255,7 +266,11 @@ class Simulation:
         number = self._numbers[node_id] = self._numbers.get(node_id, 0) + 1
         replaced = f"{node_id}.{number - 1}" if number > 1 and self.world.rng.random() < 0.6 else ""
         self.world.trace("agent starts", node_id, number)
-        self._agents[node_id] = Agent(self, node_id, number, replaced)
+        self._agents[node_id] = Agent(self, node_id, number, replaced, self.allocation_of(node_id, number))
+
+    def allocation_of(self, node_id: NodeId, number: int) -> str:
+        """The allocation of a fleet in which an agent runs; empty: in none."""
+        return ""
 
     def kill_agent(self, agent: Agent) -> None:
         """kill -9, and a new one after a while."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,9 +11,10 @@ from unittest.mock import patch
 
 from sim_planting import fault
 from windrow_master.core import shares
-from windrow_master.core.sharing import placing
+from windrow_master.core.sharing import entitlements, placing
 from windrow_master.core.sharing.entitlements import Claim, Entitlements, Owed, Owner
-from windrow_master.core.sharing.placing import Crew, Place
+from windrow_master.core.sharing.placing import Crew, Place, Vector
+from windrow_master.core.state import Step
 
 
 @fault(29, storm=True)
@@ -102,21 +103,21 @@ def free_slots_are_left_alone() -> Iterator[None]:
         yield
 
 
-@fault(30, storm=True)
+@fault(30, 42, storm=True)
 def quotas_are_forgotten() -> Iterator[None]:
     """What is guaranteed to a project is shared by all."""
     with patch.object(shares._Rights, "quota", lambda self, pools: 0.0):
         yield
 
 
-@fault(30, storm=True)
+@fault(30, 42, storm=True)
 def weights_are_forgotten() -> Iterator[None]:
     """All projects count alike."""
     with owners_with(weight=1.0):
         yield
 
 
-@fault(30, storm=True)
+@fault(30, 42, storm=True)
 def priorities_are_forgotten() -> Iterator[None]:
     """No project goes before another one."""
     with owners_with(priority=0):
@@ -134,6 +135,59 @@ def limits_are_forgotten() -> Iterator[None]:
 def a_lower_limit_takes_nothing_away() -> Iterator[None]:
     """A project keeps what it has when its limit falls."""
     with patch.object(shares, "give_back", lambda *arguments: None):
+        yield
+
+
+@fault(29, storm=True)
+def memory_is_not_counted() -> Iterator[None]:
+    """Workers take processors and GPUs, and no memory."""
+    with needs_with(placing.MEMORY, 0.0):
+        yield
+
+
+@fault(29, storm=True)
+def a_worker_takes_one_processor() -> Iterator[None]:
+    """However many it needs."""
+    with needs_with(placing.SLOTS, 1.0):
+        yield
+
+
+@fault(41, storm=True)
+def a_gpu_is_overfilled() -> Iterator[None]:
+    """A node's GPUs are counted together: what is left of two of them makes one more, of which both are overfilled."""
+
+    def pack(devices: int, needs: Iterable[float]) -> list[tuple[int, ...]] | None:
+        return [] if sum(needs) <= devices else None
+
+    with patch.object(placing, "pack", pack):
+        yield
+
+
+@fault(42, storm=True)
+def large_ones_never_have_their_turn() -> Iterator[None]:
+    """What is less than a worker is given to those whose workers are smaller."""
+    with patch.object(entitlements, "_first_in_turn", lambda *arguments: None):
+        yield
+
+
+@fault(42, storm=True)
+def large_ones_wait_until_there_is_room() -> Iterator[None]:
+    """Small ones that have come first stay, and a large one finds its room in pieces."""
+    with patch.object(placing, "_make_room", lambda *arguments: None):
+        yield
+
+
+@contextmanager
+def needs_with(resource: int, each: float) -> Iterator[None]:
+    """Decisions are made as if each worker took so much of a resource."""
+    original = shares.need_of
+
+    def need_of(step: Step, *, is_wide: bool) -> Vector:
+        need = list(original(step, is_wide=is_wide))
+        need[resource : resource + 1] = [each] if is_wide or resource == placing.SLOTS else []
+        return tuple(need)
+
+    with patch.object(shares, "need_of", need_of):
         yield
 
 

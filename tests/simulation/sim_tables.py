@@ -19,10 +19,12 @@ from windrow_master.core.ledger import ATTEMPTS
 from windrow_master.core.records import (
     PLAN_RECORD,
     RANK,
+    AllocationRow,
     AttemptRow,
     Dirty,
     EarlierAttempt,
     EventRow,
+    FleetRow,
     ItemOutcomeRow,
     JobRow,
     LedgerRow,
@@ -91,6 +93,8 @@ class MemoryTables:
     item_outcomes: dict[tuple[int, int], list[ItemOutcomeRow]] = field(default_factory=dict)
     nodes: dict[str, NodeRow] = field(default_factory=dict)
     queues: dict[str, QueueRow] = field(default_factory=dict)
+    fleets: dict[str, FleetRow] = field(default_factory=dict)
+    allocations: dict[str, AllocationRow] = field(default_factory=dict)
     ledger: dict[tuple[int, int, str, str], LedgerRow] = field(default_factory=dict)
     spent_us: Counter[int] = field(default_factory=Counter)
     """By job: what the ledger says of its attempts."""
@@ -173,6 +177,12 @@ class MemoryTables:
         for node in dirty.nodes:
             self.nodes[node.node_id] = node
         self.queues.update({row.name: row for row in dirty.queues})
+        for name in dirty.fleets_removed:
+            self.fleets.pop(name, None)
+        self.fleets.update({row.name: row for row in dirty.fleets})
+        for name in dirty.allocations_removed:
+            self.allocations.pop(name, None)
+        self.allocations.update({row.name: row for row in dirty.allocations})
         for spent in dirty.ledger:
             known = self.ledger.get(spent[:4])
             self.spent_us[spent.job_key] += sum(spent.sums[:ATTEMPTS]) - (sum(known.sums[:ATTEMPTS]) if known else 0)
@@ -260,6 +270,8 @@ class MemoryTables:
             [job for _, job in sorted(self.jobs.items()) if job.state not in ENDED_JOBS],
             nodes=list(self.nodes.values()),
             queues=list(self.queues.values()),
+            fleets=list(self.fleets.values()),
+            allocations=list(self.allocations.values()),
             lease_prefixes=frozenset(self.lease_prefixes),
         )
         open_jobs = {job.job_key for job in snapshot.jobs}

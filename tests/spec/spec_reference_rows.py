@@ -143,7 +143,12 @@ RESOURCE_ROWS: Rows = {
     "properties": [("properties: {a: b}", TAKEN)],
     "locations": [("locations: [westeurope]", TAKEN)],
     "max_instance_count": [("max_instance_count: 3", TAKEN)],
-    "shm_size": [("shm_size: 2g", TAKEN)],
+    "shm_size": [
+        ("shm_size: 2g", Sets("shared_memory_bytes", 2 << 30)),
+        ("shm_size: 512M", Sets("shared_memory_bytes", 512 << 20)),
+        ("shm_size: 0g", Refused("resources.shm_size", "b, k, m or g")),
+        ("shm_size: 2gb", Refused("resources.shm_size", "b, k, m or g")),
+    ],
     "docker_args": [("docker_args: --cpus 1", TAKEN), ("docker_args: [--cpus, '1']", TAKEN)],
     "max_concurrency_per_instance": [
         ("max_concurrency_per_instance: 2", Sets("max_concurrency_per_instance", 2)),
@@ -160,6 +165,10 @@ RESOURCE_ROWS: Rows = {
     "gpus_per_worker": [
         ("gpus_per_worker: 2", Sets("gpus_per_worker", 2)),
         ("gpus_per_worker: 1.5", Refused("resources.gpus_per_worker", "1.5")),
+    ],
+    "min_nodes": [
+        ("min_nodes: 1", Sets("min_nodes", 1)),
+        ("min_nodes: 0", Refused("resources.min_nodes", "0")),
     ],
 }
 

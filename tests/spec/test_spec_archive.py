@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
 import os
 import random
+import shutil
 import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_workspace import unhurried
-from windrow.common.archives import CODE_LIMITS, ArchiveError, ArchiveLimits, unpack_code
+from windrow.common.archives import CODE_LIMITS, ArchiveError, ArchiveLimits, not_packed, unpack_code
+from windrow.common.trees import walk
+from windrow.errors import UsageError
+from windrow.sdk.submission import pack_folder
 from windrow.transfer.code_archive import CodeArchive, pack
 
 
@@ -297,6 +303,25 @@ def test_limits_hold_when_unpacking(tmp_path: Path) -> None:
         unpack_code(archive, tmp_path / "small", CODE_LIMITS._replace(bytes_max=100))
 
 
+def test_paths_that_need_more_folders_than_there_may_be_are_refused(tmp_path: Path) -> None:
+    """Each path of 4,000 bytes can name two thousand: a small archive would fill a disk."""
+    members = [member(f"{number}/" + "a/" * 200 + "f") for number in range(25)]
+    archive = archive_of(tmp_path / "deep", both(*members))
+    limits = CODE_LIMITS._replace(files_max=1000)
+    with pytest.raises(ArchiveError, match=r"more than 4,000 folders\. Nest them less deep"):
+        unpack_code(archive, tmp_path / "out", limits)
+    assert sum(1 for _ in walk(tmp_path / "out")) == 1 + limits.folders_max
+    unpack_code(archive, tmp_path / "all", CODE_LIMITS)
+
+
+def test_as_many_folders_as_there_may_be_are_unpacked(tmp_path: Path) -> None:
+    archive = archive_of(tmp_path / "deep", both(member("a/b/c/d/f"), member("e/f"), member("a/b/g")))
+    unpack_code(archive, tmp_path / "out", ArchiveLimits(files_max=3, bytes_max=20_000))
+    deeper = archive_of(tmp_path / "deeper", member("a/b/c/d/e/f"))
+    with pytest.raises(ArchiveError, match="more than 4 folders"):
+        unpack_code(deeper, tmp_path / "none", ArchiveLimits(files_max=1, bytes_max=20_000))
+
+
 def test_a_bomb_in_the_headers_is_refused(tmp_path: Path) -> None:
     pax = member("x", b"", pax_headers={"comment": "0" * 20_000_000})
     archive = archive_of(tmp_path / "bomb", pax)
@@ -329,3 +354,38 @@ def test_code_is_only_unpacked_into_a_fresh_folder(tmp_path: Path) -> None:
     fill(tmp_path / "out", {"mine": b""})
     with pytest.raises(ArchiveError, match="not empty"):
         unpack_code(archive, tmp_path / "out")
+
+
+def test_a_folder_that_cannot_be_packed_says_what_to_do(request: pytest.FixtureRequest) -> None:
+    """Root becomes another user, who may not read all of it."""
+    folder = Path(tempfile.mkdtemp())
+    request.addfinalizer(lambda: shutil.rmtree(folder))
+    folder.chmod(0o755)
+    shut = folder / "shut file.py"
+    shut.touch(0o000)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+        request.addfinalizer(lambda: os.seteuid(0))
+    with tempfile.TemporaryFile() as archive, pytest.raises(UsageError) as refused:
+        pack_folder(str(folder), archive)
+    assert str(refused.value) == (
+        f"The code folder {folder} cannot be packed: {shut}: Permission denied. Let your user read it "
+        f"(chmod u+rX '{shut}'), or list it in .amlignore."
+    )
+    missing = str(folder / "missing")
+    with tempfile.TemporaryFile() as archive, pytest.raises(UsageError, match="name one that exists"):
+        pack_folder(missing, archive)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOENT, "Something removes it meanwhile: wait for the end of that, and try again, or list"),
+        (errno.ENOSPC, "Make room on that disk, or set TMPDIR"),
+        (errno.EIO, "Check that disk, or list it in .amlignore."),
+    ],
+)
+def test_whatever_keeps_a_file_from_being_packed_the_message_says_what_to_do(number: int, words: str) -> None:
+    told = not_packed("/code", OSError(number, os.strerror(number), "/code/a.py"))
+    assert told.startswith(f"the code folder /code cannot be packed: /code/a.py: {os.strerror(number)}. ")
+    assert words in told

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spec_workspace import Workspace, unhurried
+from spec_workspace import STEP, Workspace, changed, unhurried
 from windrow.spec import EffectiveJob, EffectiveStep, LiteralInput, LoadedJob, Problem, resolve_arguments
 from windrow.spec.effective.document import DocumentError
 from windrow.spec.effective.job import Rows
@@ -460,3 +460,20 @@ def test_what_a_worker_needs_is_no_argument_of_the_script(
 )
 def test_a_need_that_no_node_could_mean_is_an_error(workspace: Workspace, argument: str) -> None:
     assert argument.split()[0] in str(problem_of(workspace, argument))
+
+
+def test_min_nodes_counts_on_a_cluster_and_has_no_effect_on_one_machine(workspace: Workspace) -> None:
+    text = workspace.job_of(changed(STEP, with_arguments("--min_nodes 3")), "")
+    (step,) = workspace.job(text, embedded=False).job.steps
+    assert step.min_nodes == 3
+    found = workspace.job(text)
+    assert found.job.steps[0].min_nodes == 1
+    assert "a run on this machine has one node" in " ".join(map(str, found.warnings))
+
+
+def test_no_more_nodes_are_asked_for_at_once_than_may_work_on_the_step(workspace: Workspace) -> None:
+    text = workspace.job_of(changed(STEP, "resources: {instance_count: 2, min_nodes: 3}"), "")
+    (problem,) = workspace.problems(text, embedded=False)
+    assert (problem.key, "is 3, and instance_count allows 2" in problem.message) == (
+        "jobs.score.resources.min_nodes", True,
+    )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -101,11 +102,27 @@ def test_anchors_and_merge_keys_are_followed_and_own_keys_win(workspace: Workspa
     assert (other.max_retries, other.run_invocation_timeout_s) == (7, 30)
 
 
-def test_aliases_of_aliases_cost_nothing(workspace: Workspace) -> None:
-    bomb = "comment:\n  a0: &a0 [x, x]\n" + "".join(
-        f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 40)
-    )
-    assert workspace.loaded(more=bomb).job.steps
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 40)),
+        "a0: &a0 {x: y}\n" + "".join(f"a{n}: &a{n} {{j: *a{n - 1}, k: *a{n - 1}}}\n" for n in range(1, 60)),
+        "a0: &a0 {k0: y}\n" + "".join(f"a{n}: &a{n} {{<<: *a{n - 1}, k{n}: y}}\n" for n in range(1, 6_000)),
+        f"b: &b {{{', '.join(f'k{n}: y' for n in range(500))}}}\na: {{<<: [{', '.join(['*b'] * 10_000)}]}}\n",
+        f"text: &text {'x' * 100_000}\nall: [{', '.join(['*text'] * 1_000)}]\n",
+    ],
+    ids=["lists", "mappings", "a chain of merges", "one merge often", "a long text"],
+)
+def test_aliases_that_stand_for_too_much_are_refused_where_they_do(workspace: Workspace, bomb: str) -> None:
+    problem = workspace.only_problem("comment:\n" + textwrap.indent(bomb, "  "))
+    assert "comes to more than 16 MiB by its aliases" in problem.message
+    assert problem.line
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "1" + ":59" * 200_000, "1" + ":59" * 200_000 + ".5"])
+def test_a_number_that_is_too_long_is_not_read(workspace: Workspace, number: str) -> None:
+    problem = workspace.only_problem(f"comment: {number}")
+    assert f"is a number of {len(number):,} characters" in problem.message
 
 
 def test_the_file_is_shown_relative_to_the_working_folder(

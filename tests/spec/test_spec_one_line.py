@@ -132,8 +132,11 @@ def test_options_are_settings(folder: Path) -> None:
     one = one_line(
         "photos", output="o.txt", mini_batch_size="7", workers=3, timeout=9, max_retries=0, arguments=("--a", "b c"),
         returns="any", split="off", retry_delay="2s", rate_limit="20 items/s", speculate=True,
+        cpus_per_worker="0.5", memory_per_worker="8gb", gpus_per_worker="0.25", idle_gpu_timeout=300,
     )  # fmt: skip
     step = step_of(folder, one)
+    assert (step.cpus_per_worker, step.memory_per_worker, step.gpus_per_worker) == (0.5, 8 << 30, 0.25)
+    assert step.idle_gpu_timeout_s == 300
     assert (step.mini_batch_size, step.max_concurrency_per_instance) == (7, 3)
     assert (step.run_invocation_timeout_s, step.max_retries) == (9, 0)
     assert (step.arguments, step.rows.format) == (("--a", "b c"), "text")

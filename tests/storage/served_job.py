@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ class Served:
     `lake/`. For `with`."""
 
     def __init__(self, job: StorageJob, folder: Path, default: str = "default") -> None:
-        self._environment = clean_environment(job.endpoint, job.home)
+        self.environment = clean_environment(job.endpoint, job.home)
         self._folder = folder
         self._stack = contextlib.ExitStack()
+        self.before: list[str] = []
+        """The words before the command of an agent."""
         shared = folder / "shared"
         shared.mkdir()
         master = self._start(
@@ -47,7 +50,7 @@ class Served:
             **more,
         }
         config.write_text(json.dumps(settings))
-        return self._start("windrow_agent", "--config", str(config))
+        return self._start("windrow_agent", "--config", str(config), before=self.before)
 
     def __enter__(self) -> Served:
         return self
@@ -55,8 +58,11 @@ class Served:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _start(self, module: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen([sys.executable, "-m", module, *arguments], env=self._environment, **options)
+    def _start(
+        self, module: str, *arguments: str, before: Sequence[str] = (), **options: Any
+    ) -> subprocess.Popen[bytes]:
+        command = [*before, sys.executable, "-m", module, *arguments]
+        process = subprocess.Popen(command, env=self.environment, **options)
 
         def stop() -> None:
             process.send_signal(signal.SIGTERM)

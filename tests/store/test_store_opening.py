@@ -196,6 +196,30 @@ def test_a_database_of_the_first_schema_goes_forward_and_keeps_its_nodes(tmp_pat
         ]
 
 
+def test_assets_of_a_schema_without_projects_are_those_of_their_jobs(tmp_path: Path) -> None:
+    """As far as these are there. Their check values hold afterwards."""
+    with contextlib.closing(database_of(tmp_path, 6)) as database:
+        database.executescript(
+            """
+            INSERT INTO job VALUES (1, 'job-1', 'r', 3, 1, 1, 'vision', 0, 1, NULL, 'd', '', x'5b5d', 1.5, 2.5);
+            INSERT INTO job_document VALUES (1, x'7b7d');
+            UPDATE counted SET value = 1;
+            INSERT INTO asset (kind, name, version, type, path, is_file, description, tags, create_time, job_id)
+              VALUES (1, 'of-job', '1', 'uri_file', '/a', 1, '', x'7b7d', 1.0, 'job-1'),
+                     (1, 'of-deleted', '1', 'uri_file', '/b', 1, '', x'7b7d', 1.0, 'job-0'),
+                     (1, 'of-client', '1', 'uri_file', '/c', 1, '', x'7b7d', 1.0, '');
+            """
+        )
+    with store_of(tmp_path) as store:
+        reader = store.reader()
+        found = {name: reader.asset(1, name, "1") for name in ("of-job", "of-deleted", "of-client")}
+        assert {name: row and row.project for name, row in found.items()} == {
+            "of-job": "vision",
+            "of-deleted": "",
+            "of-client": "",
+        }
+
+
 def test_rows_of_a_schema_without_check_values_get_them(tmp_path: Path) -> None:
     """Those of recipes, too: what they hold now is taken to be what was planned."""
     names = b"one\0two\0three\0"

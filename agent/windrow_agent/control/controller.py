@@ -26,6 +26,7 @@ from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.leases.lease import Lease, LeaseState
 from windrow_agent.leases.ledger import Ledger
 from windrow_agent.link import Link
+from windrow_agent.node.resources import shortage_of_shared_memory
 from windrow_agent.outgoing import completions
 from windrow_agent.outgoing.queue import OutgoingQueue
 from windrow_agent.results.output_saves import OutputSaver
@@ -38,9 +39,12 @@ from windrow_agent.supervision.distributor import LeaseDistributor
 from windrow_agent.supervision.supervisor import Supervisor
 from windrow_agent.supervision.workforce import Shares, Workforce
 from windrow_agent.workers.deadlines import due_ns as worker_due_ns
+from windrow_agent.workers.process import WorkerProcess
 
 if TYPE_CHECKING:
     from windrow_agent.environments.provider import Environments
+    from windrow_agent.fetching.data_cache import CacheCounts, CacheSettings
+    from windrow_agent.node.gpu_watch import GpuWatch
 
 URGENT_S, BUSY_S, QUIET_S = 0.05, 0.5, 1.0
 """Seconds between ticks: while something has to be retried; while leases are held; otherwise."""
@@ -79,8 +83,11 @@ class Controller:
         link: Callable[[], asyncio.Future[Link]],
         fetched_bytes_max: int,
         make_environments: Callable[[], Environments] | None = None,
+        cache: CacheSettings | None = None,
     ) -> None:
-        """`make_environments`: called when a step asks for one. If None, all scripts run in the node's own Python."""
+        """`make_environments`: called when a step asks for one. If None, all scripts run in the node's own Python.
+        `cache`: of data that was fetched; None: there is none.
+        """
         self.ledger = Ledger()
         self.steps: dict[int, Step] = {}
         self.ended_steps = EndedSteps(outgoing, self._run_aside, workforce.leave_outputs)
@@ -102,7 +109,7 @@ class Controller:
             self._renew_code,
         )
         self._environments = StepEnvironments(make_environments)
-        self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched, workforce.reach_of_copies)
+        self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched, workforce.reach_of_copies, cache)
         self.status = NodeStatus(self.ledger, self.steps, workforce, outgoing, self._fetcher)
         self._allotting: asyncio.TimerHandle | None = None
         self._allot_failed: Exception | None = None
@@ -197,6 +204,8 @@ class Controller:
             ),
             fetch=step.needs_fetching,
         )
+        if step.cache_use is not None and new:
+            new[0].cache_use, step.cache_use = step.cache_use, None
         for lease in new if step.needs_fetching else ():
             self._fetcher.add(lease, step)
         return step
@@ -309,6 +318,7 @@ class Controller:
             text = f"An input of step {step.spec.step_name!r} could not be fetched to this node: {error}"
         if not text and failure is None:
             text = await asyncio.to_thread(self._changed_models, step)
+        text = text or shortage_of_shared_memory(step.spec.shared_memory_bytes, step.spec.step_name)
         if not text and failure is None and step.state is StepState.PREPARING:
             text = await self._with_users(self._workforce.open_to_user, step)
         if step.state is not StepState.PREPARING:
@@ -466,7 +476,7 @@ class Controller:
         for step in self.steps.values():
             excess = len(step.live) - step.target
             if excess > 0 and step.state is StepState.SERVING:
-                by_load = sorted(step.live, key=lambda worker: (len(self.ledger.of_worker(worker.key)), -worker.key))
+                by_load = sorted(step.live, key=self._worth_keeping)
                 for worker in by_load[:excess]:
                     self._distributor.take_back(worker)
                     worker.yields_since_ns = monotonic_ns()
@@ -485,6 +495,31 @@ class Controller:
                     if not self._supervisor.start(step):
                         break
         self.status.send_capacities()
+
+    def _worth_keeping(self, worker: WorkerProcess) -> tuple[int, int, int]:
+        """A worker with a lower value ends first: one with little to do, then one that does not use its GPU, then a
+        late one.
+        """
+        watch = self._workforce.gpu_watch
+        idle_ms = 0 if watch is None else watch.idle_ms(worker.key, monotonic_ns())
+        return len(self.ledger.of_worker(worker.key)), -idle_ms, -worker.key
+
+    def end_beyond_share(self, key: int, why: str) -> None:
+        """Ends a worker that uses the memory of others on a GPU."""
+        worker = self._workforce.workers.get(key)
+        if worker is not None:
+            self._supervisor.kill_beyond_share(worker, why)
+            self.stirred()
+
+    def note_gpus(self, keys: Iterable[int]) -> None:
+        """GPUs have gone or come back. `keys`: the workers that had one that has gone; none is to blame for it."""
+        watch = self._workforce.gpu_watch
+        for key in keys:
+            worker = self._workforce.workers.get(key)
+            if worker is not None and watch is not None:
+                self._distributor.take_back(worker)
+                self._supervisor.kill_and_release(worker, watch.why_lost(key))
+        self.allot()
 
     def _reclaim(self, now_ns: int) -> None:
         """Kills workers that have had their time to leave their place to a step that waits for it: those first whose
@@ -633,9 +668,37 @@ class Controller:
         )
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a lease is held, or a step or a worker is being made ready."""
+        return bool(
+            self.ledger.count
+            or any(step.state is StepState.PREPARING for step in self.steps.values())
+            or any(not worker.ready for worker in self._workforce.workers.values())
+        )
+
+    @property
     def protection(self) -> str:
         """What confines the workers of this node, in words."""
         return self._workforce.protection
+
+    @property
+    def data_cache(self) -> CacheCounts | None:
+        """What the data cache has been good for; None: there is none."""
+        return self._fetcher.cache
+
+    def start_cache(self) -> None:
+        """Has the data cache looked after from now on, if there is one."""
+        self._fetcher.start_cache()
+
+    @property
+    def gpu_watch(self) -> GpuWatch | None:
+        """What watches the GPUs of this node, if it has some."""
+        return self._workforce.gpu_watch
+
+    @property
+    def gpu_trouble(self) -> str:
+        """Why GPUs of this node cannot be seen, used or measured, in words; "" if they can, or there are none."""
+        return self._workforce.gpu_trouble
 
     @property
     def workers_alive(self) -> int:

@@ -15,6 +15,7 @@ from windrow_agent.outgoing.queue import OutgoingQueue
 from windrow_agent.steps.step import Step, StepState
 from windrow_agent.supervision.workforce import Workforce
 from windrow_agent.workers.page import BUSY
+from windrow_agent.workers.process import WorkerProcess
 
 _SQUEEZED_NS = 1_000_000_000
 
@@ -97,14 +98,20 @@ class NodeStatus:
         idle = (not self._ledger.of_worker(worker.key) for worker in workers.values())
         return len(workers) < self._workforce.node.slots or any(idle)
 
+    def _is_working(self, worker: WorkerProcess) -> bool:
+        """Whether a worker has a mini-batch, is not ready for one yet, or is about to end."""
+        return not worker.free or worker.retiring or bool(self._ledger.of_worker(worker.key))
+
     def worker_statuses(self) -> list[node_messages.WorkerStatus]:
         """What each worker does, for a heartbeat."""
         now = monotonic_ns()
         statuses = []
+        watch = self._workforce.gpu_watch
         for worker in self._workforce.workers.values():
             look = worker.look()
             begun = look.phase_start_ns or worker.spawned_ns
             phase = node_messages.WorkerPhase.ValueType(look.phase or node_messages.WORKER_PHASE_STARTING)
+            is_working = self._is_working(worker)
             statuses.append(
                 node_messages.WorkerStatus(
                     process_number=worker.process_number,
@@ -113,6 +120,7 @@ class NodeStatus:
                     lease_id=look.lease_id if look.phase in BUSY else 0,
                     phase_ms=max(0, now - begun) // 1_000_000,
                     rss_kib=UsageMeter.rss_kib(worker.pid),
+                    gpu=None if watch is None else watch.of_worker(worker.key, now, is_working=is_working),
                 )
             )
         for step in self._steps.values():

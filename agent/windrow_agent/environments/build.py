@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.common.durable import create_anew
 from windrow.common.interpreter import PROBE, PROBE_S
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 _PATCH = re.compile(r"(\d+\.\d+)\.\d+")
 """A version of Python with its last number."""
+_APART = ("--no-cache",)
+"""Options of uv where it must not believe what an earlier build has left in its cache."""
+_NO_DOWNLOADS = ("never", "manual", "false", "0", "no", "off")
+"""Values of UV_PYTHON_DOWNLOADS with which uv fetches no Python by itself."""
 _WORDS_BYTES = 64 << 10
 _UNWRITTEN = 120
 """The exit code of a Python that could not write its output."""
@@ -66,25 +70,30 @@ class Build:
         *,
         variables: Mapping[str, str],
         conda_variables: Mapping[str, str],
+        fetch_variables: Mapping[str, str],
         lock: int,
         log: CapturedFile,
         wanted: Callable[[], bool],
-        start: Sequence[str] = (),
-        groups: ControlGroups | None = None,
-        give: Callable[[Path], None] = lambda path: None,
+        start: Sequence[str],
+        start_fetch: Sequence[str],
+        groups: ControlGroups | None,
+        give: Callable[[Path], None],
     ) -> None:
-        """`variables` are those of uv. `groups`: those of the node, if it has some. `start`: the words before each
-        command, which confine it; `give`: called with the new folder, which such a command writes. `log` gets the
-        output of the builders; `wanted` says whether to continue.
+        """`variables` are those of uv, `fetch_variables` when it fetches a Python. `groups`: those of the node, if it
+        has some. `start`: the words before each command, which confine it; `start_fetch`: before a fetch. `give`:
+        called with the new folder, which such a command writes. `log` gets the output of the builders; `wanted` says
+        whether to continue.
         """
         self._spec = spec
         self._place = place
         self._variables = variables
         self._conda_variables = conda_variables
+        self._fetch_variables = fetch_variables
         self._lock = lock
         self._log = log
         self._wanted = wanted
         self._start = start
+        self._start_fetch = start_fetch
         self._groups = groups
         self._give = give
         self._process: Process | None = None
@@ -105,6 +114,7 @@ class Build:
             await self._venv(uv)
             # Before any code of a package runs.
             self.interpreter = str((place / "bin" / "python").resolve())
+            self._log.write(f"windrow: it is based on {self.interpreter}\n".encode())
         if spec.is_bare:
             return
         lists = []
@@ -139,28 +149,56 @@ class Build:
     async def _venv(self, uv: str) -> None:
         """Makes the virtual environment. Raises EnvironmentFailed, Abandoned, OSError.
 
+        No code of a package runs meanwhile, nor does anything count that one has left: not even in uv's cache, which
+        says where Pythons are.
+
         Lists pin the last number of a Python (3.8.5) for no reason of theirs: where that one is not here and cannot be
         fetched, one of the same minor version that is here serves, and the log says so.
         """
         wanted = self._spec.python
         asked = f"Python {wanted}" if "/" not in wanted else wanted
         what = f"no environment could be built with {asked}"
+
+        def venv(python: str, quiet: str = "-q") -> tuple[str, ...]:
+            return (uv, quiet, "venv", *_APART, "--no-python-downloads", "--python", python, str(self._place))
+
+        if "/" in wanted or not self._may_fetch:
+            refused = await self._refused(what, *venv(wanted))
+        else:
+            ended, _ = await self._ended(venv(wanted, "-qq"), self._variables)
+            if ended == 0:
+                return
+            refused = await self._fetched(what, uv, wanted) or await self._refused(what, *venv(wanted))
+        if refused is None:
+            return
+        minor = _PATCH.fullmatch(wanted)
+        if minor is None or await self._refused(what, *venv(minor[1])) is not None:
+            raise refused
+        notice = (
+            f"The list asks for Python {wanted}, which is not on this node and could not be fetched. Another "
+            f"Python {minor[1]} that is here is used. Install the one wanted on the node to have it exactly"
+        )
+        self._log.write(f"warning: {notice}.\n".encode())
+        say(logging.WARNING, notice)
+
+    @property
+    def _may_fetch(self) -> bool:
+        """Whether uv may fetch a Python unasked, as its variables say."""
+        return self._variables.get("UV_PYTHON_DOWNLOADS", "").lower() not in _NO_DOWNLOADS
+
+    async def _fetched(self, what: str, uv: str, version: str) -> EnvironmentFailed | None:
+        """Has uv fetch a Python, which later builders only read; returns why it could not."""
+        self._log.write(f"windrow: Python {version} is not on this node, and uv fetches it\n".encode())
+        command = (uv, "python", "install", *_APART, "--no-bin", version)
+        return await self._refused(what, *command, start=self._start_fetch, variables=self._fetch_variables)
+
+    async def _refused(self, what: str, *command: str, **more: Any) -> EnvironmentFailed | None:
+        """Runs a command of uv; returns why it has failed, if it has."""
         try:
-            await self._uv(what, uv, "venv", "--python", wanted, str(self._place))
+            await self._uv(what, *command, **more)
         except EnvironmentFailed as failed:
-            minor = _PATCH.fullmatch(wanted)
-            if minor is None:
-                raise
-            try:
-                await self._uv(what, uv, "venv", "--no-python-downloads", "--python", minor[1], str(self._place))
-            except EnvironmentFailed:
-                raise failed from None
-            notice = (
-                f"The list asks for Python {wanted}, which is not on this node and could not be fetched. Another "
-                f"Python {minor[1]} that is here is used. Install the one wanted on the node to have it exactly"
-            )
-            self._log.write(f"warning: {notice}.\n".encode())
-            say(logging.WARNING, notice)
+            return failed
+        return None
 
     def kill(self) -> None:
         """Kills the builder at work and its children."""
@@ -190,11 +228,20 @@ class Build:
             notice = "what conda installed could not be compiled; workers compile what they import, each for itself"
             self._log.write(f"warning: {notice}.\n".encode())
 
-    async def _uv(self, what: str, *command: str) -> None:
-        await self._run(what, command, self._variables, UV)
+    async def _uv(
+        self, what: str, *command: str, start: Sequence[str] | None = None, variables: Mapping[str, str] | None = None
+    ) -> None:
+        await self._run(what, command, self._variables if variables is None else variables, UV, start)
 
-    async def _run(self, what: str, command: Sequence[str], variables: Mapping[str, str], builder: Builder) -> None:
-        code, said = await self._ended(command, variables)
+    async def _run(
+        self,
+        what: str,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        builder: Builder,
+        start: Sequence[str] | None = None,
+    ) -> None:
+        code, said = await self._ended(command, variables, start)
         limit = self._process.limit if self._process is not None else ""
         if code != 0 and limit:
             raise EnvironmentFailed(
@@ -208,12 +255,16 @@ class Build:
         if code != 0:
             raise failure_of(what, said.decode(errors="replace"), builder)
 
-    async def _ended(self, command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, bytes]:
-        """Runs a command; returns its exit code, and the end of its output if that is not 0."""
+    async def _ended(
+        self, command: Sequence[str], variables: Mapping[str, str], start: Sequence[str] | None = None
+    ) -> tuple[int, bytes]:
+        """Runs a command; returns its exit code, and the end of its output if that is not 0. `start`: the words before
+        it; None: those of builders.
+        """
         output = self._log.open_for_writing()
         try:
             begin = os.fstat(output).st_size
-            words = (*self._start, *command)
+            words = (*(self._start if start is None else start), *command)
             self._process = Process(
                 words,
                 variables,

@@ -1,11 +1,14 @@
 """The folder of a node's environments, which several agents on one machine may share.
 
     <folder>/<digest>/                 an environment, complete or being built
-    <folder>/<digest>/windrow.json     there if it is complete; its mtime is the time of the last use
+    <folder>/<digest>.json             its note, there if it is complete; its mtime is the time of the last use
     <folder>/<digest>.lock             flock: exclusive while it is built or removed, shared while it is used
+    <folder>/pythons/                  interpreters that uv has fetched (docs/contracts.md, section 4d)
 
 Invariants:
-1. An environment with a `windrow.json` is complete: that file is written last, synced, and renamed into place.
+1. An environment with a note is complete: the note is written last, synced, and renamed into place. It lies beside the
+   environment, where no confined builder writes: code of a package cannot say that its environment is complete, nor
+   what it is made of.
 2. Nobody writes to or removes an environment without its exclusive lock. uv inherits the lock, so if the agent dies,
    the lock holds for as long as uv writes. A shared lock needs read access only, so another user's environments can be
    used.
@@ -31,7 +34,7 @@ from windrow.common.durable import write_whole
 from windrow.common.removal import discard_tree
 from windrow.common.trees import walk
 
-MARK = "windrow.json"
+PYTHONS = "pythons"
 KEPT = 20
 KEPT_BYTES = 64 << 30
 UNUSED_S = 60 * 24 * 3600.0
@@ -85,6 +88,10 @@ class Cache:
         """The path of an environment's interpreter."""
         return self.folder / digest / "bin" / "python"
 
+    def note(self, digest: str) -> Path:
+        """The path of the note that an environment is complete."""
+        return self.folder / f"{digest}.json"
+
     def try_lock(self, digest: str) -> Lock | None:
         """Takes the exclusive lock of an environment; None while another process holds it. Raises OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -125,21 +132,21 @@ class Cache:
 
     def is_whole(self, digest: str) -> bool:
         """Whether an environment is there and complete."""
-        return (self.folder / digest / MARK).exists()
+        return self.note(digest).exists()
 
     def note_use(self, digest: str) -> None:
         """Notes its use. Best effort: another user's cache may be read-only."""
         try:
-            os.utime(self.folder / digest / MARK, follow_symlinks=False)
+            os.utime(self.note(digest), follow_symlinks=False)
         except OSError:
             pass
 
     def remove(self, digest: str) -> None:
         """Removes an environment; the caller holds its exclusive lock."""
-        place = self.folder / digest
-        try:
-            (place / MARK).unlink(missing_ok=True)
-        except NotADirectoryError:
+        place, note = self.place(digest), self.note(digest)
+        for path in (note, _partial(note)):
+            path.unlink(missing_ok=True)
+        if place.is_symlink() or place.is_file():
             place.unlink()
         discard_tree(place)
 
@@ -150,7 +157,7 @@ class Cache:
         """
         place = self.place(digest)
         try:
-            interpreter = str(json.loads((place / MARK).read_text()).get("interpreter") or "")
+            interpreter = str(json.loads(self.note(digest).read_text()).get("interpreter") or "")
         except (OSError, ValueError):
             interpreter = ""
         folder = Path(interpreter).parent
@@ -158,15 +165,11 @@ class Cache:
 
     def finish(self, digest: str, facts: dict[str, object]) -> None:
         """Marks an environment as complete, durably. Raises OSError."""
-        place = self.folder / digest
-        for name in (MARK, f"{MARK}.partial"):
-            # Code of a package may have put something there.
-            if os.path.lexists(place / name):
-                discard_tree(place / name)
-        # After a power failure, a marked environment must not lack files.
+        # After a power failure, an environment with a note must not lack files.
         os.sync()
-        content = json.dumps(facts | {"bytes": _size(place)}, indent=2).encode()
-        write_whole(place / MARK, content, partial=place / f"{MARK}.partial")
+        content = json.dumps(facts | {"bytes": _size(self.place(digest))}, indent=2).encode()
+        note = self.note(digest)
+        write_whole(note, content, partial=_partial(note))
 
     def kept(self) -> Kept:
         """What the folder takes."""
@@ -189,19 +192,21 @@ class Cache:
     def _complete(self) -> list[tuple[float, int, str]]:
         """The time of the last use, the bytes and the digest of each complete environment."""
         found: list[tuple[float, int, str]] = []
-        for mark in self.folder.glob(f"*/{MARK}"):
+        for note in self.folder.glob("*.json"):
+            if not _DIGEST.fullmatch(note.stem):
+                continue
             try:
-                used = mark.stat().st_mtime
-                size = json.loads(mark.read_text()).get("bytes", 0)
+                used = note.stat().st_mtime
+                size = json.loads(note.read_text()).get("bytes", 0)
             except (OSError, ValueError):
                 continue
-            found.append((used, size, mark.parent.name))
+            found.append((used, size, note.stem))
         return found
 
     def _unfinished(self) -> list[str]:
         """The digests of which there is something, but no complete environment."""
         try:
-            names = {path.name.removesuffix(".lock") for path in self.folder.iterdir()}
+            names = {path.name.partition(".")[0] for path in self.folder.iterdir()}
         except OSError:
             return []
         return sorted(name for name in names if _DIGEST.fullmatch(name) and not self.is_whole(name))
@@ -223,6 +228,10 @@ class Cache:
         except OSError:
             return False
         return True
+
+
+def _partial(note: Path) -> Path:
+    return note.with_name(f"{note.name}.partial")
 
 
 def _size(folder: Path) -> int:

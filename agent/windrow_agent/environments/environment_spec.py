@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import re
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 from windrow.rpc.v1 import work_pb2 as work
 
-_FORMAT = 2
+_FORMAT = 3
 """Raised when environments of an earlier version must no longer be used."""
 
 _PASSED = frozenset(
@@ -93,23 +92,6 @@ def environment_spec(wanted: work.Environment, own_python: str, *, builds_conda:
     )
 
 
-def folders_of_builders(agent: Mapping[str, str], own: Path) -> dict[str, str]:
-    """Where builders keep downloads and interpreters, by the variables that say so: where they do by default, unless
-    the agent's variables name a place. `own`: a folder for them if there is no HOME that can be written.
-    """
-    home = agent.get("HOME", "")
-    cache, data = agent.get("XDG_CACHE_HOME", ""), agent.get("XDG_DATA_HOME", "")
-    if home.startswith("/") and os.access(home, os.W_OK | os.X_OK):
-        cache = cache or f"{home}/.cache"
-        data = data or f"{home}/.local/share"
-    default = {
-        "UV_CACHE_DIR": f"{cache}/uv" if cache else f"{own}/uv-cache",
-        "UV_PYTHON_INSTALL_DIR": f"{data}/uv/python" if data else f"{own}/uv-python",
-        "RATTLER_CACHE_DIR": f"{cache}/rattler/cache" if cache else f"{own}/rattler-cache",
-    }
-    return {name: agent.get(name) or place for name, place in default.items()}
-
-
 def _lines(lines: object) -> str:
     return "".join(f"{line}\n" for line in lines)  # type: ignore[attr-defined]
 
@@ -123,11 +105,8 @@ def _stamp(python: str) -> str:
     return f"{status.st_size}-{status.st_mtime_ns}"
 
 
-def build_variables(agent: Mapping[str, str], cache_folder: str) -> dict[str, str]:
-    """The environment variables of uv: what it needs to reach indexes, with the credentials for them, and no others.
-
-    `cache_folder`: for uv, if its own cannot be written; otherwise "".
-    """
+def build_variables(agent: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables of uv: what it needs to reach indexes, with the credentials for them, and no others."""
     variables = {
         name: value
         for name, value in agent.items()
@@ -140,19 +119,11 @@ def build_variables(agent: Mapping[str, str], cache_folder: str) -> dict[str, st
     variables.setdefault("UV_NO_PROGRESS", "1")
     # As pip does: the best version from all indexes, not from the first index that has the name.
     variables.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
-    if cache_folder:
-        variables.setdefault("UV_CACHE_DIR", cache_folder)
     return variables
 
 
-def conda_variables(agent: Mapping[str, str], cache_folder: str) -> dict[str, str]:
-    """The environment variables of the process that installs conda's packages: what it needs to reach channels.
-
-    `cache_folder`: for downloads, if the user's cache cannot be written; otherwise "".
-    """
-    variables = {
+def conda_variables(agent: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables of the process that installs conda's packages: what it needs to reach channels."""
+    return {
         name: value for name, value in agent.items() if value and (name in _PASSED or name.startswith(_PASSED_TO_CONDA))
     }
-    if cache_folder:
-        variables.setdefault("RATTLER_CACHE_DIR", cache_folder)
-    return variables

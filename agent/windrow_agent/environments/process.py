@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from windrow.common.quantities import size
 
 from windrow_agent.node import strays
+from windrow_agent.node.kernel import apart
 
 if TYPE_CHECKING:
     from windrow_agent.node.control_groups import ControlGroups, WorkerGroup
@@ -66,7 +67,7 @@ class Process:
                 stdout=output,
                 stderr=output,
                 pass_fds=[] if kept_open is None else [kept_open],
-                process_group=0,
+                **apart(),
             )
         except BaseException:
             self._end_group()

@@ -14,6 +14,7 @@ next one starts again; the builders have cached their downloads.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import tempfile
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from windrow.common.beneath import Refused, make_folder
 from windrow.common.conda_builder import INSTALL, has_conda_builder
 from windrow.common.interpreter import NoInterpreter, find_interpreter
 from windrow.common.journal import say
@@ -31,15 +33,15 @@ from windrow.common.removal import discard_tree
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.environments.build import Build, DoesNotRun, Stated, stated_version
+from windrow_agent.environments.builders import Builders, UnconfinedBuilders
 from windrow_agent.environments.cache import Cache, Lock, user_cache
 from windrow_agent.environments.environment_spec import (
     EnvironmentSpec,
     build_variables,
     conda_variables,
     environment_spec,
-    folders_of_builders,
 )
-from windrow_agent.environments.failures import RATTLER, UV, Builder, EnvironmentFailed
+from windrow_agent.environments.failures import EnvironmentFailed
 from windrow_agent.environments.process import POLL_S, Abandoned
 from windrow_agent.workers.capture import CapturedFile
 
@@ -50,8 +52,6 @@ _NO_BUILDER = (
     "windrow: warning: PyPI does not have all packages of this conda list, and conda's own cannot be installed here: "
     f"what PyPI has is. To have the whole list from its channels: {INSTALL}, in the agent's Python"
 )
-_FOLDERS_OF_BUILDERS = ("UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR", "RATTLER_CACHE_DIR")
-"""Variables of the agent that name some."""
 TRIES = 2
 PAUSE_S = 3.0
 
@@ -74,22 +74,38 @@ class Held:
         self.lock.release()
 
 
-def folder_of(configured: Path | None, agent_folder: Path, environment: Mapping[str, str]) -> Path:
+def folder_of(
+    configured: Path | None, agent_folder: Path, environment: Mapping[str, str], *, follows_links: bool = True
+) -> Path:
     """The folder for environments: the configured one; or the user's cache, which all agents on the machine share; or,
-    if that cannot be written, one in the agent's own folder.
+    if that cannot be written, one in the agent's own folder. A path without links; except for the first one, it is
+    there. `follows_links`: also those in the user's HOME and the agent's folder, which a script may have laid.
+
+    Raises OSError.
     """
     if configured is not None:
-        return configured
-    folder = user_cache(environment)
-    if folder is not None:
+        return Path(os.path.realpath(configured))
+    cache = user_cache(environment)
+    if cache is not None:
+        above = Path(environment.get("XDG_CACHE_HOME") or environment["HOME"])
+        folder = Path(os.path.realpath(above), cache.relative_to(above))
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            return _made(folder, follows_links)
         except OSError:
             pass
-        else:
-            if os.access(folder, os.W_OK | os.X_OK):
-                return folder
-    return agent_folder / "environments"
+    return _made(Path(os.path.realpath(agent_folder)) / "environments", follows_links)
+
+
+def _made(folder: Path, follows_links: bool) -> Path:
+    """Makes a folder, unless it is there; returns where it is. Raises OSError, also if it cannot be written."""
+    if follows_links:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(os.path.realpath(folder))
+    else:
+        make_folder(folder)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    return folder
 
 
 class Environments:
@@ -104,23 +120,14 @@ class Environments:
         python: str | None,
         environment: Mapping[str, str],
         own_folder: Path,
-        start: Callable[[Sequence[Path], Sequence[Path], Path | None], Sequence[str]] = lambda read, write, of: (),
-        give: Callable[[Path], None] = lambda path: None,
-        take_back: Callable[[Path], None] = lambda path: None,
-        is_strict: bool = False,
+        builders: Builders | None = None,
         groups: ControlGroups | None = None,
     ) -> None:
-        """`folder` finds the cache when it is needed; `own_folder`: for downloads, if the user's cache cannot be
-        written. `start`: the words before a command that reads and writes these paths, which confine it, and make it
-        the user's whose file the third one is. `give`, `take_back`: of a folder that builders, which may be another
-        user's, write. `is_strict`: they can write nothing else. `groups`: the control groups of the node, if it has
-        some.
+        """`folder` finds the cache when it is needed; `own_folder`: the agent's. `builders`: how builders are confined;
+        None: they are not. `groups`: the control groups of the node, if it has some.
         """
-        self._is_strict = is_strict
         self._has_begun = False
-        self._start = start
-        self._give = give
-        self._take_back = take_back
+        self._builders: Builders = UnconfinedBuilders(own_folder) if builders is None else builders
         self._groups = groups
         self._folder = folder
         self._python = python
@@ -176,6 +183,8 @@ class Environments:
                 "Python starts: correct the conda_file, or run scripts in your own Python (--python PATH)",
                 of_node=False,
             ) from why
+        except Refused as error:
+            raise EnvironmentFailed(str(error), of_node=True) from error
         except OSError as error:
             raise EnvironmentFailed(
                 f"the node cannot store it: {error}. Check the disk and the permissions of its environments folder, "
@@ -228,7 +237,7 @@ class Environments:
         libraries: tuple[str, ...],
         is_wanted: Callable[[], bool],
     ) -> Stated:
-        start = self._start([code, *reads], [], code)
+        start = self._builders.start([code, *reads], [], code)
         for number in range(1, TRIES):
             try:
                 return await stated_version(python, code, libraries, self._environment, start, self._groups)
@@ -285,23 +294,31 @@ class Environments:
     ) -> None:
         await asyncio.to_thread(cache.remove, spec.digest)
         place = cache.place(spec.digest)
-        environment, private = self._environment, None
-        if self._is_strict:
-            environment, private = await asyncio.to_thread(self._private)
+        folders = await asyncio.to_thread(self._builders.folders, self._environment, cache.folder)
+        environment: Mapping[str, str] = {**self._environment, **folders.variables}
+        private = None
+        if self._builders.has_own_home:
+            private = await asyncio.to_thread(self._private)
+            environment = {name: value for name, value in environment.items() if not name.startswith("XDG_")}
+        builds = environment if private is None else {**environment, **_homes(private / "build")}
+        fetches = environment if private is None else {**environment, **_homes(private / "fetch")}
+        homes = [] if private is None else [private / "build"]
         build = Build(
             spec,
             place,
-            variables=build_variables(environment, self._cache_of(UV)),
-            conda_variables=conda_variables(environment, self._cache_of(RATTLER)),
+            variables=build_variables(builds),
+            conda_variables=conda_variables(builds),
+            fetch_variables=build_variables(fetches),
             lock=lock.descriptor,
             log=log,
             wanted=is_wanted,
-            start=self._start(
-                self._python_of(spec),
-                [place, *self._folders_of_builders(environment), *([private] if private else [])],
-                None,
+            start=self._builders.start(
+                [*self._python_of(spec), *folders.pythons], [place, *folders.caches, *homes], None
             ),
-            give=self._give,
+            start_fetch=self._builders.start(
+                [], [*folders.pythons, *([] if private is None else [private / "fetch"])], private or self._own_folder
+            ),
+            give=self._builders.give,
             groups=self._groups,
         )
         self._builds.add(build)
@@ -311,37 +328,30 @@ class Environments:
             self._builds.discard(build)
             if private is not None:
                 await asyncio.to_thread(discard_tree, private)
-        await asyncio.to_thread(self._take_back, place)
+        await asyncio.to_thread(self._builders.take_back, place)
         facts: dict[str, object] = {"python": spec.python, "requirements": spec.requirements.splitlines()}
         facts["interpreter"] = build.interpreter
         if spec.conda is not None:
             facts |= {"conda": list(spec.conda.specs), "channels": list(spec.conda.channels)}
         await asyncio.to_thread(cache.finish, spec.digest, facts)
 
-    def _cache_of(self, builder: Builder) -> str:
-        """A cache folder for a builder, if it could not write to its own; otherwise ""."""
-        home = self._environment.get("XDG_CACHE_HOME") or self._environment.get("HOME", "")
-        return "" if home and os.access(home, os.W_OK | os.X_OK) else str(self._own_folder / f"{builder.name}-cache")
-
-    def _private(self) -> tuple[Mapping[str, str], Path]:
-        """The variables of the agent for builders that write nothing but what they are given, and a new folder with
-        their HOME and TMPDIR. Raises OSError.
+    def _private(self) -> Path:
+        """Makes a folder with a HOME and a TMPDIR for builders, in `build`, and for a fetch, which is the agent's, in
+        `fetch`. Raises OSError.
         """
         if not self._has_begun:
             # An agent that was killed has left its own.
             self._has_begun = True
             for left in self._own_folder.glob("build-*"):
                 discard_tree(left)
-        folder = Path(tempfile.mkdtemp(prefix="build-", dir=self._own_folder))
+        folder = Path(tempfile.mkdtemp(prefix="build-", dir=os.path.realpath(self._own_folder)))
         folder.chmod(0o711)
-        variables = {name: value for name, value in self._environment.items() if not name.startswith("XDG_")}
-        variables |= folders_of_builders(self._environment, self._own_folder)
-        for name, below in (("HOME", "home"), ("TMPDIR", "tmp")):
-            (folder / below).mkdir()
-            variables[name] = str(folder / below)
-        for path in (folder, folder / "home", folder / "tmp"):
-            self._give(path)
-        return variables, folder
+        for who in ("build", "fetch"):
+            for path in (folder / who, folder / who / "home", folder / who / "tmp"):
+                path.mkdir()
+                if who == "build":
+                    self._builders.give(path)
+        return folder
 
     def _python_of(self, spec: EnvironmentSpec) -> list[Path]:
         """What a builder reads of the Python that an environment is based on, if that is one of this node's."""
@@ -349,16 +359,6 @@ class Environments:
             return []
         real = Path(os.path.realpath(spec.python))
         return [Path(spec.python).parent.parent, real.parent, real.parent.parent]
-
-    def _folders_of_builders(self, environment: Mapping[str, str]) -> list[Path]:
-        """Where builders keep downloads and interpreters, as far as they are told. Raises OSError."""
-        found = [self._cache_of(builder) for builder in (UV, RATTLER)]
-        found += [environment.get(name, "") for name in _FOLDERS_OF_BUILDERS]
-        places = [Path(place) for place in found if place.startswith("/")]
-        for place in places:
-            place.mkdir(parents=True, exist_ok=True)
-            self._give(place)
-        return places
 
     @staticmethod
     async def _pause(seconds: float, is_wanted: Callable[[], bool]) -> None:
@@ -370,6 +370,10 @@ class Environments:
             if left <= 0:
                 return
             await asyncio.sleep(min(POLL_S, left))
+
+
+def _homes(folder: Path) -> dict[str, str]:
+    return {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
 
 
 def _write(log: CapturedFile, text: str) -> None:

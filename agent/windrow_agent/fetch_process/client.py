@@ -46,13 +46,16 @@ class FetchProcess:
         name: str,
         on_message: Callable[[dict[str, Any]], None] = lambda answer: None,
         on_death: Callable[[NotRunning | None], None] = lambda given_up: None,
+        settings: dict[str, Any] | None = None,
     ) -> None:
         """`name`: for messages. `on_message`: called with each answer to a sent request. `on_death`: called when sent
-        requests will get no answer, with a reason if they should not be sent again.
+        requests will get no answer, with a reason if they should not be sent again. `settings`: what each process gets
+        before the first request; None: nothing.
         """
         self._name = name
         self._on_message = on_message
         self._on_death = on_death
+        self._settings = settings
         self._asked: dict[int, asyncio.Future[dict[str, Any] | None]] = {}
         self._last_asked = 0
         self._deaths = 0
@@ -141,7 +144,8 @@ class FetchProcess:
         near.setblocking(False)
         self._channel = near
         self._loop.add_reader(near.fileno(), self._readable)
-        self._unsent[:0] = encode({"environment": dict(os.environ), "path": _search_path()})
+        first = encode({"environment": dict(os.environ), "path": _search_path()})
+        self._unsent[:0] = first + (b"" if self._settings is None else encode(self._settings))
         say(logging.INFO, "fetch process started", pid=self._process.pid)
 
     def _flush(self) -> None:

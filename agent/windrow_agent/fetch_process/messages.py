@@ -32,6 +32,14 @@ class Part(NamedTuple):
         return self.size if self.ranges is None else sum(end - begin for begin, end in self.ranges)
 
 
+class Piece(NamedTuple):
+    """The bytes of an object that one request reads, and their place in the file."""
+
+    begin: int
+    end: int
+    at: int
+
+
 class Save(NamedTuple):
     """One local file to be saved to a store. `name`: its path in the folder of the request. `inode`, `size`,
     `ctime_ns`: as it was listed.

@@ -25,7 +25,9 @@ from windrow.storage.stores import open_store
 from windrow.storage.urls import StorageUrl, is_remote, parse_url
 from windrow.storage.versions import check_same, get_options
 
-from windrow_agent.fetch_process.messages import Part
+from windrow_agent.fetch_process.cache_folder import write_at
+from windrow_agent.fetch_process.data_cache import FULL, Arrival, CacheUse, DataCache, key_of
+from windrow_agent.fetch_process.messages import Part, Piece
 
 PART_BYTES = 4 << 20
 """Most bytes that one request reads."""
@@ -85,18 +87,32 @@ def _is_in(real: str, roots: Sequence[str]) -> bool:
     return any(real == root or real.startswith(f"{root.rstrip('/')}/") for root in roots)
 
 
-class Piece(NamedTuple):
-    """The bytes of an object that one request reads, and their place in the file."""
+class _Request(NamedTuple):
+    """What the parts of one request have in common (`Transfers.fetch`)."""
 
-    begin: int
-    end: int
-    at: int
+    writable: bool
+    user: int | None
+    within: Reached | None
+    use: CacheUse
+
+    @property
+    def mode(self) -> int:
+        """Fetched files are read-only, unless the input's mode asks for writable copies."""
+        return 0o644 if self.writable else 0o444
+
+    @property
+    def may_share(self) -> bool:
+        """Whether its files may be those of the cache: the user of the job cannot change them. Where scripts run as
+        this process's user, one could.
+        """
+        return self.user is not None and not self.writable
 
 
 class Transfers:
-    """All transfers of one process."""
+    """All transfers of one process. `cache`: of what was fetched; None: there is none."""
 
-    def __init__(self) -> None:
+    def __init__(self, cache: DataCache | None = None) -> None:
+        self.cache = cache
         self._requests = asyncio.Semaphore(REQUESTS_MAX)
         self._whole_only: set[str] = set()
         """URLs on web servers that do not answer range requests."""
@@ -109,56 +125,113 @@ class Transfers:
         writable: bool,
         user: int | None = None,
         within: Reached | None = None,
+        use: CacheUse | None = None,
     ) -> None:
-        """Makes all parts in a new folder. `user`: whose it becomes when all are there; None: it stays that of this
-        process. `within`: where local files have to be; None: anywhere. Raises StorageError,
-        OSError; the folder is then useless.
+        """Makes all parts in a new folder. `user`: of the job, None if its scripts run as this process's; what is
+        writable becomes his when all is there. `within`: where local files have to be; None: anywhere. `use`: counts
+        what came from the cache. Raises StorageError, OSError; the folder is then useless.
         """
+        owner = user if writable else None
         # Until all of it is its user's, that user does not get in, and puts no link in the place of a file.
-        await asyncio.to_thread(_make, folder, 0o777 if user is None else 0o700)
+        await asyncio.to_thread(_make, folder, 0o777 if owner is None else 0o700)
         todo = iter(parts)
+        request = _Request(writable, user, within, use or CacheUse())
 
         async def work() -> None:
             for part in todo:
-                await self._part(folder / part.place, part, writable=writable, within=within)
+                await self._part(folder / part.place, part, request)
 
-        await all_of([work() for _ in range(min(len(parts), _FILES_AHEAD))])
-        if user is not None:
-            await asyncio.to_thread(_give, folder, user)
-
-    async def _part(self, target: Path, part: Part, *, writable: bool, within: Reached | None) -> None:
-        make_folders(target.parent)
-        # Fetched files are read-only, unless the input's mode asks for writable copies.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(target, flags, 0o644 if writable else 0o444)
+        size = sum(part.wanted for part in parts)
+        cache = self.cache if self.cache is not None and await self.cache.open() else None
         try:
-            if not is_remote(part.url):
+            if cache is not None:
+                await cache.reserve(size)
+            await all_of([work() for _ in range(min(len(parts), _FILES_AHEAD))])
+        finally:
+            if cache is not None:
+                cache.release(size)
+        if owner is not None:
+            await asyncio.to_thread(_give, folder, owner)
+
+    async def _part(self, target: Path, part: Part, request: _Request) -> None:
+        make_folders(target.parent)
+        try:
+            await self._make(target, part, request)
+        except OSError as error:
+            if error.errno not in FULL or self.cache is None or not await self.cache.clear():
+                raise
+            # The cache gives way, and the mini-batch goes on.
+            await asyncio.to_thread(target.unlink, missing_ok=True)
+            await self._make(target, part, request)
+
+    async def _make(self, target: Path, part: Part, request: _Request) -> None:
+        if not is_remote(part.url):
+            descriptor = _new_file(target, request.mode)
+            try:
                 # A file of its own: a source that does not answer is not waited for when the fetch is given up.
-                await asyncio.to_thread(_copy, part.url, os.fdopen(os.dup(descriptor), "wb"), within)
-                return
-            url = parse_url(part.url)
+                await asyncio.to_thread(_copy, part.url, os.fdopen(os.dup(descriptor), "wb"), request.within)
+            finally:
+                os.close(descriptor)
+            return
+        url = parse_url(part.url)
+        pieces = list(_pieces(part))
+        cache = self.cache if self.cache is not None and not self.cache.trouble else None
+        key = key_of(url, part) if cache is not None else None
+        if cache is None or key is None:
+            await self._fetch(target, url, part, pieces, request.mode)
+            return
+        if await cache.give(key, pieces, part, target, request.mode, link=request.may_share):
+            request.use.hits += 1
+            request.use.bytes_saved += part.wanted
+            return
+        request.use.misses += 1
+        arrival = await cache.begin(key, pieces, link=request.may_share and not part.keep_offsets)
+        try:
+            await self._fetch(target, url, part, pieces, request.mode, arrival)
+            if arrival is not None:
+                await cache.take_in(arrival, target)
+        finally:
+            if arrival is not None:
+                cache.settle(arrival)
+
+    async def _fetch(
+        self,
+        target: Path,
+        url: StorageUrl,
+        part: Part,
+        pieces: Sequence[Piece],
+        mode: int,
+        arrival: Arrival | None = None,
+    ) -> None:
+        descriptor = _new_file(target, mode)
+        try:
             if part.keep_offsets:
                 os.ftruncate(descriptor, part.size)
-            pieces = list(_pieces(part))
+            sink = _Sink(descriptor, arrival)
             if not pieces:
                 await tried(partial(self._look, url, part), self._requests)
             elif url.is_web:
-                await self._from_web(url, part, descriptor, pieces)
+                await self._from_web(url, part, sink, pieces)
             else:
-                await self._pieces(url, part, descriptor, pieces)
+                await self._pieces(url, part, sink, pieces)
         finally:
             os.close(descriptor)
 
-    async def _pieces(self, url: StorageUrl, part: Part, descriptor: int, pieces: Sequence[Piece]) -> None:
-        await all_of([tried(partial(self._piece, url, part, piece, descriptor), self._requests) for piece in pieces])
+    async def _pieces(self, url: StorageUrl, part: Part, sink: _Sink, pieces: Sequence[Piece]) -> None:
+        await all_of(
+            [
+                tried(partial(self._piece, url, part, number, piece, sink), self._requests)
+                for number, piece in enumerate(pieces)
+            ]
+        )
 
-    async def _from_web(self, url: StorageUrl, part: Part, descriptor: int, pieces: Sequence[Piece]) -> None:
+    async def _from_web(self, url: StorageUrl, part: Part, sink: _Sink, pieces: Sequence[Piece]) -> None:
         """Uses ranges if the web server answers them; otherwise reads the file from its start, and drops what is not
         wanted.
         """
         if part.ranges is not None and part.url not in self._whole_only:
             try:
-                await self._pieces(url, part, descriptor, pieces)
+                await self._pieces(url, part, sink, pieces)
                 return
             except StorageError as error:
                 if error.trouble is not Trouble.UNSUPPORTED:
@@ -166,10 +239,10 @@ class Transfers:
             if len(self._whole_only) >= _WHOLE_ONLY_MAX:
                 self._whole_only.clear()
             self._whole_only.add(part.url)
-        await tried(partial(self._stream, url, part, pieces, descriptor), self._requests)
+        await tried(partial(self._stream, url, part, pieces, sink), self._requests)
 
-    async def _piece(self, url: StorageUrl, part: Part, piece: Piece, descriptor: int) -> None:
-        begin, end, at = piece
+    async def _piece(self, url: StorageUrl, part: Part, number: int, piece: Piece, sink: _Sink) -> None:
+        begin, end, _ = piece
         with _explaining(url):
             options = get_options(url, part.version, begin, end)
             result = await open_store(url.root).get_async(url.path, options=options)
@@ -177,15 +250,15 @@ class Transfers:
             data = await result.bytes_async()
             if len(data) != end - begin:
                 raise StorageError(f"{url} returned {len(data)} bytes instead of {end - begin}")
-        await in_thread(_write, descriptor, memoryview(data), at)
+        await in_thread(sink.write, number, piece, 0, memoryview(data))
 
-    async def _stream(self, url: StorageUrl, part: Part, pieces: Sequence[Piece], descriptor: int) -> None:
+    async def _stream(self, url: StorageUrl, part: Part, pieces: Sequence[Piece], sink: _Sink) -> None:
         at, behind = 0, pieces[-1].end
         with _explaining(url):
             result = await open_store(url.root).get_async(url.path)
             check_same(url, result.meta, part.size, part.version)
             async for chunk in result.stream(min_chunk_size=PART_BYTES):
-                await in_thread(_write_wanted, descriptor, memoryview(chunk), at, pieces)
+                await in_thread(_write_wanted, sink, memoryview(chunk), at, pieces)
                 at += len(chunk)
                 if at >= behind:
                     break
@@ -263,19 +336,29 @@ def _give(folder: Path, user: int) -> None:
         os.close(descriptor)
 
 
-def _write(descriptor: int, data: memoryview, at: int) -> None:
-    while data:
-        written = os.pwrite(descriptor, data, at)
-        data = data[written:]
-        at += written
+def _new_file(target: Path, mode: int) -> int:
+    return os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
 
-def _write_wanted(descriptor: int, chunk: memoryview, offset: int, pieces: Sequence[Piece]) -> None:
+class _Sink(NamedTuple):
+    """Where fetched bytes go: the file of the mini-batch and, if they are kept, the cache."""
+
+    descriptor: int
+    arrival: Arrival | None
+
+    def write(self, number: int, piece: Piece, within: int, data: memoryview) -> None:
+        """Writes bytes of piece `number`, from `within` on. Raises OSError."""
+        write_at(self.descriptor, data, piece.at + within)
+        if self.arrival is not None:
+            self.arrival.feed(number, within, data)
+
+
+def _write_wanted(sink: _Sink, chunk: memoryview, offset: int, pieces: Sequence[Piece]) -> None:
     """Writes the wanted bytes of a chunk that begins at `offset` in the object."""
-    for begin, end, at in pieces:
-        first, last = max(begin, offset), min(end, offset + len(chunk))
+    for number, piece in enumerate(pieces):
+        first, last = max(piece.begin, offset), min(piece.end, offset + len(chunk))
         if first < last:
-            _write(descriptor, chunk[first - offset : last - offset], at + first - begin)
+            sink.write(number, piece, first - piece.begin, chunk[first - offset : last - offset])
 
 
 def _copy(source: str, target: BinaryIO, within: Reached | None) -> None:

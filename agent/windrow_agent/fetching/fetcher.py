@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow.common.journal import say
 from windrow.common.removal import discard_tree
@@ -35,10 +35,13 @@ from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.fetch_process.client import FetchProcess, NotRunning
 from windrow_agent.fetching.recipes import Fetch, read_recipe
-from windrow_agent.leases.lease import Lease
+from windrow_agent.leases.lease import CacheUse, Lease
 from windrow_agent.outgoing import completions
 from windrow_agent.steps.reach import Reach
 from windrow_agent.steps.step import Step
+
+if TYPE_CHECKING:
+    from windrow_agent.fetching.data_cache import CacheCounts, CacheSettings
 
 DISK_RESERVE_BYTES = 64 << 20
 """Disk space that fetching leaves free."""
@@ -84,14 +87,29 @@ class Fetcher:
         on_ready: OnReady,
         on_failed: OnFailed,
         reach: Callable[[Step], Reach] = Reach.of_datastores,
+        cache: CacheSettings | None = None,
     ) -> None:
+        """`cache`: of what was fetched; None: there is none."""
         self._reach = reach
         self._bytes_max = bytes_max
         self._on_ready = on_ready
         self._on_failed = on_failed
         self._held: dict[int, _Held] = {}
         self._bytes = 0
-        self._process = FetchProcess("The process that fetches from remote storage", self._answered, self._died)
+        self._process = FetchProcess(
+            "The process that fetches from remote storage",
+            self._answered,
+            self._died,
+            None if cache is None else cache.to_message(),
+        )
+        self.cache: CacheCounts | None = None
+        """What the data cache has been good for; None: there is none."""
+        if cache is not None:
+            # Not at the top: most agents have none.
+            from windrow_agent.fetching.data_cache import CacheCounts
+
+            self.cache = CacheCounts(cache)
+        self._looking: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
     def add(self, lease: Lease, step: Step) -> None:
@@ -124,6 +142,8 @@ class Fetcher:
             found = await self._process.ask(request, clear)
         except NotRunning as error:
             raise NotFetched(str(error)) from error
+        if (use := self._cache_use(found)) is not None:
+            step.cache_use = use.plus(step.cache_use or CacheUse())
         if "cause" in found:
             raise NotFetched(found["message"])
         return folder / str(found["place"])
@@ -131,6 +151,24 @@ class Fetcher:
     def _of_step(self, step: Step) -> dict[str, Any]:
         """What a request says of its step."""
         return {"user": step.user, "reach": self._reach(step)._asdict()}
+
+    def _cache_use(self, answer: dict[str, Any]) -> CacheUse | None:
+        """What a request had of the cache, by its answer."""
+        told = answer.get("cache")
+        return None if told is None or self.cache is None else self.cache.take(told)
+
+    def start_cache(self) -> None:
+        """Has the cache looked after from now on, before anything is fetched: it gives way when the disk gets full."""
+        if self.cache is not None and not self.cache.is_known and self._looking is None:
+            self._looking = asyncio.ensure_future(self._look(self.cache))
+
+    async def _look(self, cache: CacheCounts) -> None:
+        try:
+            self._cache_use(await self._process.ask({"look": True}))
+        except NotRunning as error:
+            say(logging.WARNING, str(error))
+            cache.is_known = True
+        self._start_waiting()
 
     def ahead(self, step: Step, workers: int) -> int:
         """How many leases a step wants beyond those of its workers, so that none waits for storage. None until the
@@ -157,6 +195,8 @@ class Fetcher:
 
     def close(self) -> None:
         """Ends the fetch process, as the agent ends."""
+        if self._looking is not None:
+            self._looking.cancel()
         self._held.clear()
         self._process.close()
 
@@ -164,8 +204,15 @@ class Fetcher:
         waiting = [one for one in self._held.values() if not one.begun_ns]
         if not waiting:
             return
+        if self.cache is not None and not self.cache.is_known:
+            # How much room it can make will be known in a moment.
+            self.start_cache()
+            return
         try:
             free = shutil.disk_usage(waiting[0].step.folder).free - DISK_RESERVE_BYTES
+            if self.cache is not None:
+                # It gives way, apart from what users of jobs have links to.
+                free += max(0, self.cache.held_bytes - self._bytes)
         except OSError:
             # The fetch process will report what is wrong.
             free = self._bytes_max
@@ -200,9 +247,13 @@ class Fetcher:
             self._fail(one, "node_fault", str(error))
 
     def _answered(self, answer: dict[str, Any]) -> None:
+        use = self._cache_use(answer)
         one = self._held.get(answer["id"])
         if one is None or one.fetched or not one.begun_ns:
             return
+        if use is not None:
+            # What its step's inputs had comes with its first lease.
+            one.lease.cache_use = use.plus(one.lease.cache_use or CacheUse())
         if "cause" in answer:
             self._fail(one, answer["cause"], answer["message"])
             return
@@ -218,6 +269,8 @@ class Fetcher:
 
     def _died(self, given_up: NotRunning | None) -> None:
         """The process died: what it was working on is asked of the next one, into empty folders."""
+        if self.cache is not None:
+            self.cache.process_died()
         for one in [one for one in self._held.values() if one.asked and not one.fetched]:
             one.asked = False
             if given_up is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class LeaseState(IntEnum):
@@ -14,6 +15,19 @@ class LeaseState(IntEnum):
     GIVEN = 2
     STARTED = 3
     FINISHED = 4
+
+
+class CacheUse(NamedTuple):
+    """What data had of the node's data cache. A hit is an object, or a part of one, that was not fetched again."""
+
+    hits: int = 0
+    misses: int = 0
+    bytes_saved: int = 0
+    evictions: int = 0
+
+    def plus(self, other: CacheUse) -> CacheUse:
+        """Both together."""
+        return CacheUse(*map(sum, zip(self, other, strict=True)))
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +53,8 @@ class Lease:
     state: LeaseState = LeaseState.QUEUED
     worker: int = 0
     revoked: bool = False
+    cache_use: CacheUse | None = None
+    """What fetching its data had of the data cache; None: nothing was fetched, or there is no cache."""
 
 
 @dataclass(slots=True)

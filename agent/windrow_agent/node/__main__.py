@@ -12,8 +12,11 @@ import subprocess
 import sys
 
 from windrow_agent.node import control_groups, resources
-from windrow_agent.node.gpus import find_gpus
+from windrow_agent.node.gpu_driver import Reading
+from windrow_agent.node.gpu_watch import look_once
+from windrow_agent.node.gpus import AMD, given_devices, in_first_namespace, places_of
 from windrow_agent.node.kernel import become_subreaper, forbid_dumps
+from windrow_agent.node.mps import pipe_folder
 from windrow_agent.node.oom import OomCounter
 
 _PR_SET_PDEATHSIG = "import ctypes, sys; sys.exit(ctypes.CDLL(None).prctl(1, 9, 0, 0, 0))"
@@ -28,7 +31,7 @@ def look() -> dict[str, object]:
         "machine_cpu_count": os.cpu_count(),
         "memory_bytes": resources.memory_bytes(),
         "machine_memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "gpus": list(find_gpus(os.environ)),
+        "gpus": _gpus(),
         "sees_oom_kills": OomCounter().is_there,
         "control_groups": {"possible": can, "how": how},
         "open_files": {"soft": soft, "hard": None if hard == resource.RLIM_INFINITY else hard},
@@ -40,6 +43,36 @@ def look() -> dict[str, object]:
             "SOCK_SEQPACKET": _seqpacket(),
             "memfd_create": _memfd(),
         },
+    }
+
+
+def _gpus() -> dict[str, object]:
+    """What the driver says of the GPUs that an agent would have, and what else those who share them should know."""
+    readings = look_once()
+    given = given_devices(os.environ)
+    if given is None and readings.vendor == "amd":
+        given = given_devices(os.environ, AMD)
+    if given is None:
+        found = list(readings.devices)
+    else:
+        places = places_of(given, readings, os.environ)
+        found = [one or Reading(name, at) for at, (name, one) in enumerate(zip(given, places, strict=True))]
+    mps = pipe_folder(os.environ)
+    return {
+        "devices": [
+            {
+                "device": one.device or str(one.number),
+                "model": one.model,
+                "memory_bytes": one.memory_bytes,
+                "memory_used_bytes": one.memory_used_bytes,
+                "trouble": one.trouble,
+            }
+            for one in found
+        ],
+        "trouble": readings.trouble,
+        "given": given is not None,
+        "sees_processes": in_first_namespace(),
+        "mps": None if mps is None else str(mps),
     }
 
 

@@ -53,6 +53,10 @@ AGENTS = "windrow-agent"
 
 _OURS = re.compile(r"windrow-(\d+)-(\d+)")
 _CONTROLLERS = ("pids", "memory", "cpu")
+_WEIGHTS = {"cpu.weight": (100, 1, 10_000), "cpu.shares": (1_024, 2, 262_144)}
+"""What the kernel shares out the processors by, in version 2 and 1: that of one slot, which is that of any other group,
+and the least and most that it takes.
+"""
 _PROCESSES_DEFAULT = 4096
 _PROCESSES_PER_CPU = 64
 _PROCESSES_KEPT = 512
@@ -106,9 +110,12 @@ class Limits:
 class WorkerGroup:
     """The group of one worker, over all trees."""
 
-    def __init__(self, folders: Sequence[Path], limits: Limits) -> None:
-        """Makes it. `folders`: one in each tree. Raises OSError."""
+    def __init__(self, folders: Sequence[Path], limits: Limits, slots: float = 1.0) -> None:
+        """Makes it. `folders`: one in each tree. `slots`: what its worker takes of the node; where processors are
+        scarce, it gets them in this proportion to the others. Raises OSError.
+        """
         self.limits = limits
+        self._slots = slots
         self._folders = list(folders)
         made: list[Path] = []
         try:
@@ -129,6 +136,11 @@ class WorkerGroup:
 
     def _set_limits(self) -> None:
         for folder in self._folders:
+            for file, (unit, least, most) in _WEIGHTS.items():
+                with suppress(OSError):
+                    # Fairness is worth no worker: whoever may not set it goes on without.
+                    if (folder / file).exists():
+                        _write(folder / file, min(max(least, round(unit * self._slots)), most))
             if self.limits.processes is not None and (folder / "pids.max").exists():
                 _write(folder / "pids.max", self.limits.processes)
             if self.limits.memory is not None:
@@ -241,9 +253,9 @@ class ControlGroups:
             if self.limits.all_memory is not None and (folder / file).exists():
                 _write(folder / file, self.limits.all_memory)
 
-    def open(self, key: int) -> WorkerGroup:
-        """Makes the group of a worker. Raises OSError."""
-        return WorkerGroup([folder / str(key) for folder in self._folders], self.limits)
+    def open(self, key: int, slots: float = 1.0) -> WorkerGroup:
+        """Makes the group of a worker, which takes so many of the node's slots. Raises OSError."""
+        return WorkerGroup([folder / str(key) for folder in self._folders], self.limits, slots)
 
     def open_builder(self) -> WorkerGroup:
         """Makes the group of a command that builds an environment. Raises OSError.

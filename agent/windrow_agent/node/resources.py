@@ -9,6 +9,7 @@ from pathlib import Path
 
 from windrow.rpc.v1 import node_pb2 as node
 
+_SHARED_MEMORY = Path("/dev/shm")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -65,6 +66,26 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+def shortage_of_shared_memory(wanted_bytes: int, step_name: str, folder: Path = _SHARED_MEMORY) -> str:
+    """Why a step cannot have the shared memory that it asks for on this node, and what to do; "" if it can."""
+    if not wanted_bytes:
+        return ""
+    try:
+        there = os.statvfs(folder)
+        has = there.f_blocks * there.f_frsize
+    except OSError:
+        has = 0
+    if has >= wanted_bytes:
+        return ""
+    from windrow.common.quantities import size
+
+    return (
+        f"Step {step_name!r} asks for {size(wanted_bytes)} of shared memory (resources.shm_size), and {folder} of this "
+        f"node has {size(has)}. Give it more (--shm-size, or shm_size in Compose, where the agent runs in a container; "
+        f"mount -o remount,size=… {folder} elsewhere), or ask for less"
+    )
 
 
 def offered(slots: int, gpu_count: int, memory: int) -> node.NodeResources:

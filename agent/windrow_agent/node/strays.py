@@ -135,6 +135,16 @@ CHILDLESS: set[int] = set()
 """Those of them that leave no orphans."""
 
 
+def marks_of(pid: int) -> list[str]:
+    """The marks that the environment of a process carries, of any agent."""
+    prefix = f"{MARK}=".encode()
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+    return [entry[len(prefix) :].decode("utf-8", "replace") for entry in entries if entry.startswith(prefix)]
+
+
 def _carries(pid: int, prefix: bytes) -> bool:
     try:
         return any(entry.startswith(prefix) for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))

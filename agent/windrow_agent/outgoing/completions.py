@@ -224,7 +224,7 @@ def of_dead_worker(
     in_run: bool,
 ) -> work.Completion:
     """The completion of a lease whose worker died over it. Items are as counted at load, if it got that far."""
-    elapsed_us = max(0, time.monotonic_ns() - look.phase_start_ns) // 1000 if look.phase_start_ns else 0
+    elapsed_us = _elapsed_us(look)
     return work.Completion(
         lease_id=lease.lease_id,
         cause=cause,
@@ -239,6 +239,16 @@ def of_dead_worker(
         piece_first=look.piece_first,
         piece_count=look.piece_count,
     )
+
+
+def of_killed_worker(lease_id: int, look: Look, process_number: int) -> rpc.CutShort:
+    """What a worker had spent on a lease that is given back, because the worker was killed for others."""
+    return rpc.CutShort(lease_id=lease_id, elapsed_us=_elapsed_us(look), process_number=process_number)
+
+
+def _elapsed_us(look: Look) -> int:
+    """How long a worker that has died was at what it did last."""
+    return max(0, time.monotonic_ns() - look.phase_start_ns) // 1000 if look.phase_start_ns else 0
 
 
 def failed_here(lease_id: int, message: str) -> work.Completion:
@@ -274,7 +284,14 @@ def not_fetched(lease: Lease, cause: work.Cause.ValueType, message: str, begun_n
         elapsed_us=elapsed_us,
         message=shortened(message, _MESSAGE_MAX),
         phase=node.WORKER_PHASE_FETCHING,
+        data_cache=None if lease.cache_use is None else work.DataCacheUse(**lease.cache_use._asdict()),
     )
+
+
+def tell_cache_use(lease: Lease, completion: work.Completion) -> None:
+    """Puts into the completion of a lease what its data had of the data cache."""
+    if lease.cache_use is not None:
+        completion.data_cache.CopyFrom(work.DataCacheUse(**lease.cache_use._asdict()))
 
 
 def not_saved(done: work.Completion, cause: work.Cause.ValueType, message: str) -> work.Completion:

@@ -33,6 +33,7 @@ class OutgoingQueue:
         self.wake: Callable[[], None] = lambda: None
         self._capacities: dict[int, rpc.StepCapacity] = {}
         self._released: list[int] = []
+        self._cut_short: list[rpc.CutShort] = []
         self._failures: deque[rpc.WorkerFailure] = deque()
         """Those that are not acknowledged, by number."""
         self._failures_made = 0
@@ -49,10 +50,12 @@ class OutgoingQueue:
         )
         self.wake()
 
-    def release(self, lease_ids: Iterable[int]) -> None:
-        """Gives leases back that have not been started."""
+    def release(self, lease_ids: Iterable[int], cut_short: rpc.CutShort | None = None) -> None:
+        """Gives leases back. `cut_short`: what a killed worker had spent on one of them; the others were not begun."""
         before = len(self._released)
         self._released += lease_ids
+        if cut_short is not None:
+            self._cut_short.append(cut_short)
         if len(self._released) > before:
             self.wake()
 
@@ -100,6 +103,7 @@ class OutgoingQueue:
     def begin_stream(self) -> None:
         """A new stream begins. Its hello lists what is held, so earlier releases are covered; completions go again."""
         self._released.clear()
+        self._cut_short.clear()
         self._capacities.clear()
         self._ended.clear()  # the master asks again
         self._failures_sent = 0
@@ -132,12 +136,14 @@ class OutgoingQueue:
             message = rpc.WorkRequest(
                 capacities=self._capacities.values(),
                 released_lease_ids=self._released,
+                cut_short=self._cut_short,
                 worker_failures=failures,
                 draining=self._send_draining,
                 ended_steps=self._ended,
             )
             self._capacities.clear()
             self._released.clear()
+            self._cut_short.clear()
             self._ended.clear()
             self._send_draining = False
             if failures:

@@ -115,6 +115,7 @@ class ResultReceiver:
                     continue
                 completion = _made(worker, result)
                 worker.tell_start(completion)
+                completions.tell_cache_use(lease, completion)
                 if completion.cause:
                     error_log.note_attempt(step, number, lease, completion)
                 if files_wait and not completion.cause:
@@ -175,6 +176,7 @@ class ResultReceiver:
         in_file = bool(result.flags & frames.ROWS_IN_FILE) and result.type == FrameType.DONE
         completion = _made(worker, result)
         worker.tell_start(completion)
+        completions.tell_cache_use(lease, completion)
         kept = self._staged / f"{lease.lease_id:016x}" if in_file else None
         if claimed:
             self._claimed.add(lease.lease_id)

@@ -35,6 +35,7 @@ _OWNER, _USER, _GROUP, _NAMED_GROUP, _MASK, _OTHERS = 0x01, 0x02, 0x04, 0x08, 0x
 _NOBODY = 0xFFFFFFFF
 _ALL = 7
 _LINKS_MAX = 40
+_HOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 _Rights = dict[tuple[int, int], int]
 """By kind of entry and user or group: what it may, as the bits of a mode."""
@@ -47,31 +48,41 @@ class NotGiven(Exception):
 def real_place(path: str) -> str:
     """Where a folder is: a path through no link. What is missing of it is made. Follows only links of root, since
     scripts lay others. Raises NotGiven, OSError.
+
+    Each part is reached from the open folder above it: a script that puts a link there meanwhile leads nowhere.
     """
-    place, parts, links = "/", path.split("/")[::-1], 0
-    while parts:
-        part = parts.pop()
-        if part in ("", ".", ".."):
-            place = os.path.dirname(place) if part == ".." else place  # noqa: PTH120  text
-            continue
-        here = os.path.join(place, part)  # noqa: PTH118  text
-        with suppress(FileExistsError):
-            Path(here).mkdir()
-        descriptor = os.open(here, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+    parts, links = path.split("/")[::-1], 0
+    names: list[str] = []
+    holders = [os.open("/", _HOLDER)]
+    try:
+        while parts:
+            part = parts.pop()
+            if part in ("", ".", ".."):
+                if part == ".." and names:
+                    names.pop()
+                    os.close(holders.pop())
+                continue
+            with suppress(FileExistsError):
+                os.mkdir(part, dir_fd=holders[-1])
+            descriptor = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=holders[-1])
+            holders.append(descriptor)
+            names.append(part)
             status = os.fstat(descriptor)
             if not stat.S_ISLNK(status.st_mode):
-                place = here
                 continue
             links += 1
+            here = "/" + "/".join(names)
             if status.st_uid != 0 or links > _LINKS_MAX:
                 raise NotGiven(f"{here} is a link of user {status.st_uid}, whom a script may be or have been")
             target = os.readlink("", dir_fd=descriptor)
-        finally:
-            os.close(descriptor)
-        place = "/" if target.startswith("/") else place
-        parts += target.split("/")[::-1]
-    return place
+            for _ in range(len(names) if target.startswith("/") else 1):
+                names.pop()
+                os.close(holders.pop())
+            parts += target.split("/")[::-1]
+        return "/" + "/".join(names)
+    finally:
+        for holder in holders:
+            os.close(holder)
 
 
 def give_access(path: str, user: int, closed: Collection[str] = ()) -> bool:

@@ -67,10 +67,11 @@ _RIGHTS = {
 
 _CAPBSET_READ, _CAPBSET_DROP, _CAP_AMBIENT, _CAP_AMBIENT_CLEAR_ALL = 23, 24, 47, 4
 _CAPABILITY_VERSION_3 = 0x20080522
-_KEPT_CAPABILITIES = sum(1 << number for number in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 23, 24, 29, 31))
-"""CAP_CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE, NET_RAW,
+_KEPT_CAPABILITIES = sum(1 << number for number in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 23, 24, 29, 31))
+"""CAP_CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE,
 IPC_LOCK, SYS_NICE, SYS_RESOURCE, AUDIT_WRITE and SETFCAP. With CAP_SYS_ADMIN or CAP_PERFMON, a process may read the
-environment of any other, whatever Landlock says.
+environment of any other, whatever Landlock says. With CAP_NET_RAW, it reads the packets of all others, and cuts their
+connections by packets that it forges: such as that of the agent to its master, for as long as it likes.
 """
 _SETFCAP = 1 << 31
 """Not kept where a script reaches only what it is given: no program that it leaves has rights (`system_calls`)."""

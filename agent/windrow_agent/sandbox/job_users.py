@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windrow.common.beneath import Folder, LinkRefused
 from windrow.common.durable import write_whole
 from windrow.common.journal import say
 from windrow.common.notes import NoteDamaged, read_note, render
@@ -42,7 +43,7 @@ from windrow.common.users import permissions
 
 from windrow_agent.config import AUTO_JOB_USERS, JOB_USERS_BLOCK, AgentConfig, users_of
 from windrow_agent.node.strays import AWAITED, start_time
-from windrow_agent.sandbox.access_lists import NotGiven, give_access, real_place, take_back, take_tree
+from windrow_agent.sandbox.access_lists import NotGiven, give_access, real_place, take_back
 from windrow_agent.sandbox.builders import START
 from windrow_agent.sandbox.confinement import is_below
 from windrow_agent.sandbox.policy import closed_folders
@@ -55,7 +56,7 @@ CLAIMS = Path("/var/lib/windrow-job-users")
 """The folder in which the agents of this machine say which numbers are theirs."""
 
 _CLAIM = re.compile(r"(\d+)-(\d+)")
-_OPEN = frozenset(("steps", "environments", "builder"))
+_OPEN = frozenset(("steps", "environments"))
 """What users of jobs may reach in the agent's folder."""
 _FOR_ALL = ("/dev/shm", "/dev/mqueue", "/tmp", "/var/tmp")
 _RESERVED = {range(61184, 65520): "systemd uses it for services", range(65534, 65536): "it means nobody"}
@@ -121,8 +122,12 @@ class JobUsers:
             self._earlier[one["job"]] = _Holder(one["user"], {path: set() for path in one["outputs"]})
         end_processes({self.builder, *(holder.user for holder in self._earlier.values())})
         os.umask(0o022)
-        _open_folder(config.folder)
-        self._write()
+        try:
+            _open_folder(config.folder)
+            self._write()
+        except OSError as error:
+            self._claim.release(keep=bool(self._earlier))
+            raise NoJobUsers(f"the agent's folder cannot be shared with them: {error}") from error
 
     def protection(self) -> str:
         """What they do, in words."""
@@ -157,14 +162,6 @@ class JobUsers:
             f"has users (--job-users {self.users[0]}-{self.users[-1]}; the first is for builders). Start the agent "
             "with a larger range, or let fewer jobs run here"
         )
-
-    def give_to_builder(self, path: Path) -> None:
-        """Gives a new folder to the user of builders. Raises OSError."""
-        os.chown(path, self.builder, self.builder, follow_symlinks=False)
-
-    def take_from_builder(self, path: Path) -> None:
-        """An environment is complete: no builder changes it any more. Raises OSError."""
-        take_tree(path, self.builder)
 
     def open_outputs(self, step: Step) -> list[str]:
         """Makes the folders of a step's outputs, and gives its user access. Returns what is not given, in words."""
@@ -603,10 +600,27 @@ def _has_jobs(note: Path) -> bool:
 
 
 def _open_folder(folder: Path) -> None:
-    """Lets users of jobs pass through the agent's folder, and closes what is not theirs in it."""
-    for name in ("code", "staged", "workers"):
-        (folder / name).mkdir(exist_ok=True)
-    for entry in os.scandir(folder):
-        if entry.name not in _OPEN and not entry.is_symlink():
-            Path(entry.path).chmod(stat.S_IMODE(entry.stat().st_mode) & 0o700)
-    folder.chmod(0o711)
+    """Lets users of jobs pass through the agent's folder, and closes what is not theirs in it. Scripts may have written
+    there under an earlier agent: no link is followed. Raises LinkRefused, OSError.
+    """
+    with Folder.open(os.path.realpath(folder)) as own:
+        for name in ("code", "staged", "workers"):
+            own.make(name)
+        for name in own.names():
+            mode = own.status(name).st_mode
+            if name in _OPEN and stat.S_ISLNK(mode):
+                raise LinkRefused(str(folder / name))
+            if name not in _OPEN and (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+                with _opened(own, name) as place:
+                    os.chmod(place, stat.S_IMODE(mode) & 0o700)  # noqa: PTH101  a path of an open file
+        os.fchmod(own.descriptor, 0o711)
+
+
+@contextmanager
+def _opened(folder: Folder, name: str) -> Iterator[str]:
+    """A path that leads to exactly what has this name in a folder, and is no link. Raises OSError."""
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.descriptor)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -12,8 +12,6 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from windrow.common.beneath import Folder
-
 from windrow_agent.sandbox.confinement import is_below
 
 _FOLDERS_MAX = 10_000
@@ -65,28 +63,6 @@ def followed(path: str) -> Place:
 def _parts(path: str) -> list[str]:
     """The parts of a path, the last one first."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
-
-
-def make_folder(path: str) -> None:
-    """Makes a folder, and those above it, unless it is there. No part of its path may be a link. Raises OSError."""
-    missing: list[str] = []
-    above = path
-    while True:
-        try:
-            folder = Folder.open(above)
-            break
-        except FileNotFoundError:
-            above, _, name = above.rpartition("/")
-            above = above or "/"
-            missing.append(name)
-    try:
-        while missing:
-            name = missing.pop()
-            folder.make(name)
-            outer, folder = folder, folder.folder(name)
-            outer.close()
-    finally:
-        folder.close()
 
 
 class ScriptFolders:

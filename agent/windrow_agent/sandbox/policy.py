@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -35,10 +35,12 @@ from windrow.rpc import session_key
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.config import AgentConfig, path_and_access
+from windrow_agent.node.mps import pipe_folder
 from windrow_agent.sandbox.confinement import around, is_below, kernel_abi, missing
 from windrow_agent.sandbox.installation import changeable_code
 from windrow_agent.sandbox.places import Place, ScriptFolders, followed
 from windrow_agent.sandbox.raw_devices import raw_devices
+from windrow_agent.sandbox.service_sockets import in_words, service_sockets
 from windrow_agent.steps.reach import Reach
 from windrow_agent.steps.step import Step
 
@@ -73,9 +75,11 @@ _SETUP = "/etc/windrow"
 """Where `windrow setup` keeps the authority, tokens and keys, unless it is told another folder."""
 _OF_SETUP = ("authority", "master", "agent", "client")
 _DEVICES = (
-    "null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools",
+    "null", "zero", "full", "random", "urandom", "tty", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools",
     "nvidia-modeset", "nvidia-caps", "dri", "kfd", "infiniband", "accel",
 )  # fmt: skip
+_TERMINALS = ("/dev/ptmx", "/dev/pts")
+"""Each belongs to the user who opened it: all processes of that user may read there what is typed."""
 _SHARED_MEMORY = "/dev/shm"
 _PATH_LISTS = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 _PATHS = ("CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "HF_HOME")
@@ -144,7 +148,9 @@ class Sandbox:
 
     def protection(self) -> str:
         """What protects this node from scripts, in one line."""
-        return protection(self.mode, self.abi, self.reachable, self._changeable)
+        # Looked for each time: a service may start later than the agent.
+        sockets = service_sockets(job_users=self._job_users)
+        return protection(self.mode, self.abi, self.reachable, self._changeable, sockets)
 
     def policy(
         self, given: Given, variables: Mapping[str, str], python: str | None, user: int | None = None
@@ -176,11 +182,16 @@ class Sandbox:
             "read": given.read,
             "public": real_paths(_SETTINGS),
             "execute": [*real_paths(*_SYSTEM, *self._own_places()), *given.execute],
-            "write": [*given.write, *real_paths(_SHARED_MEMORY)],
-            "device": real_paths(*_devices()),
+            "write": [*given.write, *real_paths(_SHARED_MEMORY), *self._pipes_of_mps()],
+            "device": real_paths(*_devices(), *(_TERMINALS if self._job_users else ())),
             "list": ["/dev", *real_paths(_SETTINGS)],
             **more,
         }
+
+    def _pipes_of_mps(self) -> list[str]:
+        """Where processes that share a GPU reach MPS, if it is there. It serves one user, so not the users of jobs."""
+        folder = None if self._job_users else pipe_folder(self._environment)
+        return [] if folder is None else real_paths(str(folder))
 
     def _in_closed(self, paths: list[str]) -> list[str]:
         """Those that lie below closed folders: the others are given anyway."""
@@ -466,9 +477,16 @@ def _all_may_write(folder: str) -> bool:
         return False
 
 
-def protection(mode: str, abi: int, reachable: Mapping[str, str] | None = None, changeable: str = "") -> str:
+def protection(
+    mode: str,
+    abi: int,
+    reachable: Mapping[str, str] | None = None,
+    changeable: str = "",
+    sockets: Sequence[str] = (),
+) -> str:
     """What a mode means on a kernel with this version of Landlock, in one line. `reachable`: the folders of Windrow's
     that stay open, with those above that are the reason. `changeable`: a folder of its code that scripts can write.
+    `sockets`: of services that start programs for scripts (`service_sockets`).
     """
     if mode == "strict" and abi < STRICT_ABI:
         return f"strict (nothing runs): no script starts, since {missing(abi, STRICT_ABI)}"
@@ -476,14 +494,17 @@ def protection(mode: str, abi: int, reachable: Mapping[str, str] | None = None, 
         why = missing(abi, AUTO_ABI if abi else 1)
         return f"{mode} (nothing): scripts can do whatever the agent's user can, since {why}"
     if mode == "auto":
-        return _protection_of_auto(abi, reachable or {}, changeable)
+        return _protection_of_auto(abi, reachable or {}, changeable, sockets)
     lacks = [words for since, words in ((3, "cutting files short"), (6, "signals and abstract sockets")) if abi < since]
+    kept = f"Landlock {abi} confines files, memory, signals and abstract sockets"
     if lacks:
-        return f"{mode} (partly): Landlock {abi} confines files and memory, but not {' or '.join(lacks)}"
-    return f"{mode}: Landlock {abi} confines files, memory, signals and abstract sockets"
+        kept = f"Landlock {abi} confines files and memory, but not {' or '.join(lacks)}"
+    if sockets:
+        kept += f"; {in_words(sockets)}"
+    return f"{mode} (partly): {kept}" if lacks or sockets else f"{mode}: {kept}"
 
 
-def _protection_of_auto(abi: int, reachable: Mapping[str, str], changeable: str) -> str:
+def _protection_of_auto(abi: int, reachable: Mapping[str, str], changeable: str, sockets: Sequence[str]) -> str:
     kept = f"Landlock {abi} keeps scripts out of the memory of other processes"
     lacks = [] if abi >= STRICT_ABI else [f"signals and abstract sockets are open (Landlock {STRICT_ABI} is needed)"]
     lacks += [
@@ -496,6 +517,8 @@ def _protection_of_auto(abi: int, reachable: Mapping[str, str], changeable: str)
             f"scripts can change the code that Windrow runs, since their user can write to {changeable} (let root own "
             "the installation, and start the agent as another user or with --user)"
         )
+    if sockets:
+        lacks.append(in_words(sockets))
     kept += ", and cannot signal them" if abi >= STRICT_ABI else ""
     return f"auto (partly): {kept}; {'; '.join(lacks)}" if lacks else f"auto: {kept}, and out of Windrow's files"
 

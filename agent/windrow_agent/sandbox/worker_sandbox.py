@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from windrow.common.beneath import make_folder
 from windrow.rpc.log_paths import worker_place
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.config import AgentConfig
 from windrow_agent.node.strays import MARK
-from windrow_agent.sandbox.places import make_folder
 from windrow_agent.sandbox.policy import (
     Given,
     NotPermitted,
@@ -74,6 +74,11 @@ class WorkerSandbox:
     def makes_outputs(self) -> bool:
         """Whether it makes the folders of outputs that a script is given."""
         return self._sandbox.mode != "auto"
+
+    @property
+    def closes_folder(self) -> bool:
+        """Whether no script reaches the agent's folder, apart from what is its own worker's."""
+        return self._sandbox.closes_folder
 
     @property
     def only_closes_folder(self) -> bool:

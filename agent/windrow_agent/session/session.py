@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 from windrow.common.health_file import HealthFile
 from windrow.common.journal import Condition, say
 from windrow.rpc import errors
@@ -42,6 +43,7 @@ from windrow_agent.link import Link, WorkCall, socket_missing
 from windrow_agent.node.identity import Identity
 from windrow_agent.node.resources import UsageMeter
 from windrow_agent.outgoing.queue import OutgoingQueue
+from windrow_agent.session.departure import Departure
 from windrow_agent.session.heartbeats import LinkStalled, beat
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class Session:
         self,
         config: AgentConfig,
         identity: Identity,
+        departure: Departure,
         resources: node.NodeResources,
         controller: Controller,
         outgoing: OutgoingQueue,
@@ -99,7 +102,10 @@ class Session:
         """Shows others on this machine that a master knows this node; written with each heartbeat."""
         self._config = config
         self._identity = identity
+        self._departure = departure
         self._resources = resources
+        self._gpu_count: int | None = None
+        """How many GPUs can be used, if that has changed since this agent began."""
         self._controller = controller
         self._outgoing = outgoing
         self._on_admitted = on_admitted
@@ -130,6 +136,10 @@ class Session:
         self._certificates: CertificateWatch | None = None
         outgoing.wake = self._wake.set
 
+    def note_gpu_count(self, count: int) -> None:
+        """Notes how many GPUs can be used now; the next heartbeat tells the master."""
+        self._resources.gpu_count = self._gpu_count = count
+
     def link(self) -> asyncio.Future[Link]:
         """The current connection, admitted; waits while there is none."""
         return asyncio.shield(self._link)
@@ -149,7 +159,8 @@ class Session:
                 self._say_lost(str(lost))
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
-                if failure.reason in _REFUSALS and not self._master_incarnation:
+                is_final = failure.reason in _REFUSALS and not self._master_incarnation
+                if is_final or failure.reason == errors.ALLOCATION_ENDED:
                     raise NotAdmitted(failure.message) from error
                 reason = f" ({failure.reason})" if failure.reason else ""
                 fault = tls_fault(failure.message, self._next_address)
@@ -223,7 +234,17 @@ class Session:
             labels=self._config.labels,
             windrow_version=_version(),
             held_steps=self._controller.held_steps(),
+            lifetime=self._lifetime(),
+            allocation=self._config.allocation,
         )
+
+    def _lifetime(self) -> Duration | None:
+        left_s = self._departure.left_s(time.monotonic())
+        if left_s is None:
+            return None
+        lifetime = Duration()
+        lifetime.FromMilliseconds(int(left_s * 1000))
+        return lifetime
 
     # Work.
 
@@ -343,7 +364,13 @@ class Session:
                 lease_count=ledger.count,
                 lease_digest=ledger.digest,
                 protection=self._controller.protection,
+                gpu_count=self._gpu_count,
             )
+            if (watch := self._controller.gpu_watch) is not None:
+                request.usage.gpus.extend(watch.statuses())
+            request.usage.gpu_trouble = self._controller.gpu_trouble
+            if (cache := self._controller.data_cache) is not None:
+                request.usage.data_cache.CopyFrom(cache.status())
             self._tell_trouble(request.usage.disk_free_bytes)
             if self._certificates is not None and self._certificates.good_until is not None:
                 request.ca_good_until.FromSeconds(int(self._certificates.good_until))
@@ -368,6 +395,8 @@ class Session:
             self._tell_health()
             if response.master_incarnation < self._master_incarnation:
                 raise SessionLost("the master has been replaced by a later one")
+            if response.awaited:
+                self._departure.stay(time.monotonic())
             if response.reopen_work:
                 raise SessionLost("the master and this node disagree about the leases held; both list them again")
 

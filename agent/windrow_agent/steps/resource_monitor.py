@@ -296,11 +296,14 @@ def _process_list() -> str:
 
 
 def _append(file: CapturedFile, columns: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
+    # The first measurement is some seconds after the start.
+    from windrow.common.spreadsheet_cells import as_texts
+
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     if file.empty:
         writer.writerow(columns)
-    writer.writerows(rows)
+    writer.writerows(map(as_texts, rows))
     file.write(text.getvalue().encode("utf-8", "backslashreplace"))
 
 

@@ -27,18 +27,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.common.device_packing import ROUNDING
-from windrow.common.removal import discard_tree
+from windrow.common.removal import discard_tree, remove_tree
 from windrow.rpc.log_paths import WORKER_LOGS, place_of
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
+from windrow_agent.leases.lease import CacheUse
 from windrow_agent.leases.pace import Pace
 from windrow_agent.node.capacity import NOTHING, Need
 from windrow_agent.steps.code_cache import CodeSums
@@ -134,8 +137,12 @@ class Step:
     """The user of its job on this node; None if its scripts run as the agent's user."""
     notes: list[str] = field(default_factory=list)
     """What its scripts cannot do here, in words, for the logs of its workers."""
+    cache_use: CacheUse | None = None
+    """What fetching its side inputs had of the data cache, until a completion tells it."""
     fetch_s: float | None = None
     """How long fetching a mini-batch takes on average, in seconds; None if none was fetched yet."""
+    _removing: threading.RLock = field(default_factory=threading.RLock)
+    _dropped: bool = False
 
     @classmethod
     def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int, lineage: Lineage) -> Step:
@@ -175,6 +182,10 @@ class Step:
         """What one of its workers takes of the node."""
         spec = self.spec
         return Need(spec.cpus_per_worker or None, spec.memory_per_worker, spec.gpus_per_worker)
+
+    def slots_each(self, slots: int) -> float:
+        """What one of its workers takes of a node with so many slots, as the master counts it."""
+        return self.spec.cpus_per_worker or min(1.0, slots / max(1, self.workers_max))
 
     @property
     def has_needs(self) -> bool:
@@ -301,27 +312,41 @@ class Step:
 
     def drop_work(self) -> None:
         """Removes code, scratch files, fetched data and outputs, and releases the environment. The logs stay until the
-        master has them. Raises OSError.
+        master has them. Again, once what was still being made for the step is there. Raises OSError.
         """
         try:
-            for folder in (self.scratch, self.fetched, self.outputs):
-                discard_tree(folder)
-            self.drop_code()
+            with self._removal():
+                for folder in (self.scratch, self.fetched, self.outputs):
+                    discard_tree(folder)
+                self.drop_code()
         finally:
             if self.environment is not None:
                 self.environment.release()
 
     def drop_code(self) -> None:
         """Removes every copy of the code. Raises OSError."""
-        for copy in self.folder.glob("code*"):
-            if copy.is_dir():
-                discard_tree(copy)
-            else:
-                copy.unlink(missing_ok=True)
+        with self._removal():
+            for copy in self.folder.glob("code*"):
+                if copy.is_dir():
+                    discard_tree(copy)
+                else:
+                    copy.unlink(missing_ok=True)
 
     def drop(self) -> None:
-        """Removes the step's folder."""
-        discard_tree(self.folder)
+        """Removes the step's folder. Raises OSError, after it has removed what it can."""
+        with self._removing, suppress(FileNotFoundError):
+            self._dropped = True
+            remove_tree(self.folder)
+
+    @contextmanager
+    def _removal(self) -> Iterator[None]:
+        """One at a time: two removals of one folder would move things from under each other. What is made after the
+        step's folder was dropped, and so made it anew, goes with it.
+        """
+        with self._removing:
+            yield
+            if self._dropped:
+                discard_tree(self.folder)
 
 
 def _fitting(slots: int, cpus: float) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +67,10 @@ _PAGE_SPOILT = (
     "The page by which the worker process shows what it does was cut or overwritten; a script must not write to files "
     "that are not its own"
 )
+
+
+_TOGETHER_S = 1.0
+"""Signals to all processes of a batch job arrive within this time."""
 
 
 class Supervisor:
@@ -292,6 +297,14 @@ class Supervisor:
             "this node have more (windrow agent --worker-processes)",
         )
 
+    def kill_beyond_share(self, worker: WorkerProcess, why: str) -> None:
+        """Kills a worker that uses the memory of others on a GPU."""
+        if worker.killed_for is None and worker.overrun is None:
+            look = worker.look()
+            worker.killed_over = look.lease_id if look.phase in BUSY else 0
+            worker.lacked_gpu_memory = True
+            self.kill(worker, why)
+
     def kill_revoked(self, worker: WorkerProcess, look: Look) -> None:
         """Kills a worker that works on a revoked lease."""
         lease = self._ledger.of_worker(worker.key).get(look.lease_id)
@@ -314,8 +327,19 @@ class Supervisor:
     # Deaths.
 
     def _on_death(self, step: Step, worker: WorkerProcess) -> None:
-        """A worker has died: what it had finished counts, what it had started is charged, the rest is queued again."""
+        """A worker has died."""
         self.forget(worker)
+        if worker.died_of() == signal.SIGTERM and not self._outgoing.draining:
+            # Batch schedulers that end a job send SIGTERM to all of its processes, this one as well, in any order.
+            self._loop.call_later(_TOGETHER_S, self._bury, step, worker)
+        else:
+            self._bury(step, worker)
+
+    def _bury(self, step: Step, worker: WorkerProcess) -> None:
+        """What a dead worker had finished counts, what it had started is charged, the rest is queued again."""
+        if worker.died_of() == signal.SIGTERM and self._outgoing.draining:
+            # Whoever makes the agent leave has ended the worker too: its script is not to blame.
+            self.kill_and_release(worker, "the node is leaving")
         # Children that hold its channels must not send results in its name.
         worker.kill()
         try:
@@ -357,7 +381,8 @@ class Supervisor:
         # Scripts can write to the code, so this says nothing about the node. Nor is the mini-batch to blame: it runs
         # again. After the second copy, no worker compares anything, so this comes to an end.
         loss = self._ledger.lose(worker.key, 0 if changed else begun)
-        self._outgoing.release(loss.released)
+        spent = completions.of_killed_worker(begun, look, worker.process_number) if begun in loss.released else None
+        self._outgoing.release(loss.released, spent)
         oom = exit_.signal == 9 and worker.overrun is None and worker.killed_for is None
         oom = oom and (lacked_memory if worker.group is not None else self._oom.rose())
         stderr = worker.stderr.tail(_STDERR_TAIL).decode("utf-8", "replace").strip()
@@ -371,6 +396,7 @@ class Supervisor:
                 oom=oom,
                 memory_max=memory_max,
                 killed_for=worker.killed_for,
+                lacked_gpu_memory=worker.lacked_gpu_memory,
                 place=stack_dump.place(stderr, worker.code),
             )
         )
@@ -433,6 +459,7 @@ class Supervisor:
             in_run=look.phase is Phase.RUNNING,
         )
         worker.tell_start(completion)
+        completions.tell_cache_use(lease, completion)
         step.failures = 0
         error_log.note_attempt(step, worker.process_number, lease, completion)
         worker.log.add_death(lease, completion, error_log.cause_name(completion.cause))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windrow.common.device_packing import choose, take
+from windrow.common.device_packing import choose, is_fraction, take
 from windrow.common.interpreter import find_interpreter
 from windrow.common.journal import say
 from windrow.common.trees import make_folders
@@ -17,9 +17,9 @@ from windrow.rpc.log_paths import worker_place
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.config import AgentConfig, BadConfig
-from windrow_agent.node import strays
+from windrow_agent.node import mps, strays
 from windrow_agent.node.capacity import NOTHING, Capacity
-from windrow_agent.node.gpus import GpuIndices
+from windrow_agent.node.gpus import NVIDIA, GpuIndices
 from windrow_agent.node.strays import mark_of
 from windrow_agent.results.kept_models import KeptModels
 from windrow_agent.steps.reach import Reach
@@ -37,6 +37,7 @@ from windrow_agent.workers.variables import worker_environment
 
 if TYPE_CHECKING:
     from windrow_agent.node.control_groups import ControlGroups, WorkerGroup
+    from windrow_agent.node.gpu_watch import GpuWatch
     from windrow_agent.sandbox.job_users import JobUsers
     from windrow_agent.sandbox.worker_sandbox import WorkerSandbox
 
@@ -90,6 +91,8 @@ class Workforce:
         self.inline_rows_bytes_max = 256 << 10
         self._config = config
         self._gpus = gpus
+        self.gpu_watch: GpuWatch | None = None
+        """What watches the GPUs, if there are some."""
         self._environment = environment
         self.kept_models = KeptModels()
         self._records = config.folder / "workers"
@@ -131,6 +134,11 @@ class Workforce:
             mode, _, rest = protection.partition(":")
             protection = f"{mode} + control groups:{rest}"
         return f"{protection}; {self._limits}" if self._limits else protection
+
+    @property
+    def closes_folder(self) -> bool:
+        """Whether no script can write in the agent's folder, apart from what is its own worker's."""
+        return self.users is not None or (self._sandbox is not None and self._sandbox.closes_folder)
 
     def may_show_model(self, path: str, place: str, *, handed_in: bool) -> bool:
         """Whether the agent may open the files of a registered model for a script, which might not read them itself."""
@@ -274,7 +282,7 @@ class Workforce:
     @property
     def capacity(self) -> Capacity:
         """What this node has for its workers."""
-        return Capacity(self.node.slots, self.node.memory_bytes, len(self._gpus.devices))
+        return Capacity(self.node.slots, self.node.memory_bytes, self._gpus.count)
 
     def may_start(self, step: Step, steps: Mapping[int, Step]) -> bool:
         """Whether there is room for one more worker of a step now. Ending ones count until they are gone."""
@@ -287,7 +295,33 @@ class Workforce:
             needs.setdefault(worker.step_id, NOTHING)
         # More workers than slots, where a step says nothing but its number.
         slots = sum(one.target * (1.0 if one.need.cpus is None else one.need.cpus) for one in steps.values())
+        if self._waits_for_gpu_memory(step):
+            return False
         return self.capacity.fits(there, needs, slots) and self._gpus.has_room(step.need.gpus)
+
+    @property
+    def gpu_trouble(self) -> str:
+        """Why GPUs of this node cannot be seen, used or measured, in words; "" if they can, or there are none."""
+        now = "" if self.gpu_watch is None else self.gpu_watch.trouble
+        return now or self._gpus.trouble
+
+    def _waits_for_gpu_memory(self, step: Step) -> bool:
+        """Whether a worker is to get a part of a GPU's memory, and the driver has not said yet how much that has."""
+        watch = self.gpu_watch
+        return watch is not None and is_fraction(step.need.gpus) and not watch.has_looked and self._mps is not None
+
+    @property
+    def _mps(self) -> Path | None:
+        """Where MPS listens for this node's workers; None if there is none. It serves one user at a time."""
+        return mps.pipe_folder(self._environment) if self.users is None else None
+
+    def _gpu_bounds(self, gpus: tuple[int, ...], share: float) -> dict[str, str]:
+        """Variables that keep a worker within its part of a GPU."""
+        folder = self._mps if is_fraction(share) and self._gpus.variable == NVIDIA else None
+        if folder is None:
+            return {}
+        memory = 0 if self.gpu_watch is None else self.gpu_watch.memory_of(gpus[0])
+        return mps.client_variables(folder, share, memory)
 
     def in_the_way(self, steps: Mapping[int, Step]) -> list[WorkerProcess]:
         """Workers that share a GPU which a step lacks as a whole, if they and that step's worker fit elsewhere: they
@@ -386,9 +420,11 @@ class Workforce:
                 work_folder=str(step.code),
                 gpu_count=len(self._gpus.devices),
                 gpu_device=self._gpus.device(gpus),
+                gpu_variable=self._gpus.variable,
+                gpu_bounds=self._gpu_bounds(gpus, step.need.gpus),
             )
             if self.groups is not None:
-                worker.group = group = self.groups.open(key)
+                worker.group = group = self.groups.open(key, step.slots_each(self.node.slots))
             entrances = os.pathsep.join(group.entrances) if group is not None else ""
             command = [
                 str(word)

@@ -123,9 +123,11 @@ def explain(
     oom: bool,
     memory_max: int | None = None,
     killed_for: str | None = None,
+    lacked_gpu_memory: bool = False,
     place: str = "",
 ) -> Death:
-    """Finds the cause. `overrun`: the agent killed the worker for a deadline; `killed_for`: for another reason.
+    """Finds the cause. `overrun`: the agent killed the worker for a deadline; `killed_for`: for another reason, which
+    was, with `lacked_gpu_memory`, that it used the memory of others on a GPU.
 
     `oom`: the kernel has killed for lack of memory. `memory_max`: the bytes that a worker may use, if it used up those.
     `place`: where the script was, if that is known.
@@ -134,7 +136,7 @@ def explain(
     if overrun is not None:
         return Death(work.CAUSE_TIMEOUT, overrun.text(place))
     if killed_for is not None:
-        return Death(work.CAUSE_CRASH, killed_for)
+        return Death(work.CAUSE_OOM if lacked_gpu_memory else work.CAUSE_CRASH, killed_for)
     if exit_.signal == signal.SIGKILL and oom:
         return Death(work.CAUSE_OOM, lack_of_memory(doing, memory_max, "the worker process"))
     if exit_.signal:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from windrow.rpc.v1 import work_pb2 as work
 
+from windrow_agent.node.kernel import apart
 from windrow_agent.node.oom import make_likely_victim
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.deadlines import Overrun
@@ -121,6 +122,8 @@ class WorkerProcess:
     overrun_ns: int = 0
     killed_for: str | None = None
     killed_over: int = 0
+    lacked_gpu_memory: bool = False
+    """It was killed since it used far more of a GPU's memory than its share."""
     spoilt: bool = False
     received: int = 0
     missing_since_ns: int = 0
@@ -157,7 +160,7 @@ class WorkerProcess:
             self.start = None
 
     def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Starts the process in the folder of its code, as the leader of its own process group.
+        """Starts the process in the folder of its code, as the leader of its own process group, without a terminal.
 
         Must be called from the main thread: the kernel ties the worker's life to the thread that starts it. Raises
         SpawnFailed; the caller then closes the worker.
@@ -175,7 +178,7 @@ class WorkerProcess:
                 stdout=files[0],
                 stderr=files[1],
                 pass_fds=far,
-                process_group=0,
+                **apart(),
             )
         except OSError as error:
             raise SpawnFailed(_why_not(error, command[0], self.code)) from error
@@ -288,6 +291,14 @@ class WorkerProcess:
                 kill(self.pid, signal.SIGKILL)
             except OSError:
                 pass
+
+    def died_of(self) -> int:
+        """The signal that ended a process that is not reaped yet; 0 if none has."""
+        try:
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        except ChildProcessError:
+            return 0
+        return ended.si_status if ended is not None and ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED) else 0
 
     def reap(self) -> Exit:
         """Reaps a process whose pidfd reports its death, after it has killed the rest of its group."""

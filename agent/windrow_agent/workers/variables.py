@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from windrow_agent.node.strays import MARK
 
@@ -92,13 +93,15 @@ def worker_environment(
     work_folder: str,
     gpu_count: int,
     gpu_device: str | None,
+    gpu_variable: str = "CUDA_VISIBLE_DEVICES",
+    gpu_bounds: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """The whole environment of one worker (docs/reference/azure-ml/parallel-job.md#workers, #gpus).
 
     `passed`: further names that the node's owner allows. `built`: the folder of the virtual or conda environment that
     was built for the step; variables of the agent's own Python are then left out. `work_folder`: where the worker
-    begins, which holds the step's code. `gpu_device`: the value of CUDA_VISIBLE_DEVICES; None if it is not set. A
-    step's own variables win over ours, except the mark.
+    begins, which holds the step's code. `gpu_device`: the value of `gpu_variable`; None if it is not set. `gpu_bounds`:
+    variables that keep it within its part of a GPU. A step's own variables win over ours, except the mark.
     """
     environment = passed_variables(agent, passed=passed, built=built)
     environment |= {
@@ -112,7 +115,8 @@ def worker_environment(
     if output_path:
         environment["AZUREML_BI_OUTPUT_PATH"] = output_path
     if gpu_device is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = gpu_device
+        environment[gpu_variable] = gpu_device
+    environment |= gpu_bounds
     environment |= step
     environment[MARK] = mark
     return environment

@@ -15,11 +15,20 @@ from windrow.cli import exit_codes
 from windrow.errors import WindrowError
 
 RED, YELLOW, GREEN, DIM, PLAIN = "\x1b[1;31m", "\x1b[33m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
-_BIDIRECTIONAL = (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_BIDIRECTIONAL = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """They change the order in which a line is shown."""
+_UNSEEN = (
+    *(0x00AD, 0x034F, 0x180E, 0x200B, 0xFEFF),
+    *range(0x2060, 0x2065),
+    *range(0x206A, 0x2070),
+    *range(0xE0000, 0xE0080),
+)
+"""Nothing is shown of them, so that two names with and without them look alike. Those that join letters of some
+scripts, and the parts of pictures (0x200c, 0x200d), are not among them.
+"""
 _CONTROLS = {
-    code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-    for code in (*range(0x20), *range(0x7F, 0xA0), *_BIDIRECTIONAL)
+    code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    for code in (*range(0x20), *range(0x7F, 0xA0), *_BIDIRECTIONAL, *_UNSEEN, 0x2028, 0x2029)
     if chr(code) not in "\n\t"
 }
 _COLOURS = {colour: colour.translate(_CONTROLS) for colour in (RED, YELLOW, GREEN, DIM, PLAIN)}
@@ -113,8 +122,8 @@ def write_nowhere(descriptor: int) -> None:
 
 
 def visible(text: str) -> str:
-    """The text with control characters as escapes, but for line ends and tabs: names and messages come from people and
-    scripts who must not control the terminal of whoever reads them.
+    """The text with control characters and unseen ones as escapes, but for line ends and tabs: names and messages come
+    from people and scripts who must not control the terminal of whoever reads them.
     """
     return text.translate(_CONTROLS)
 

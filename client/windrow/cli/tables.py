@@ -52,6 +52,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, folds:
     """
     if rows and not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
+    # A cell is one line: what it says cannot look like another row.
+    rows = [[cell.replace("\n", " ") for cell in row] for row in rows]
     names = [column.lstrip(">") for column in columns]
     right = [column.startswith(">") for column in columns]
     natural = [max(len(row[index]) for row in (names, *rows)) for index in range(len(names))]
@@ -78,7 +80,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, folds:
             table.add_row(*(Text(visible(cell), style=COLOURS.get(cell, "")) for cell in row))
         console.print(table)
         return
-    cells = [names, *([cell.replace("\n", " ") for cell in row] for row in rows)]
+    cells = [names, *rows]
     widths = [max(len(row[index]) for row in cells) for index in range(len(names))]
     for row in cells:
         padded = (
@@ -89,10 +91,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, folds:
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
-    """Print names and values, one per line."""
+    """Print names and values, one per line. Further lines of a value stand below it: none looks like a field."""
     width = max((len(name) for name, _ in fields), default=0)
+    below = "\n" + " " * (width + 2)
     for name, value in fields:
-        out(f"{name:<{width}}  {value}".rstrip(), hang=width + 2)
+        out(f"{name:<{width}}  {value.replace(chr(10), below)}".rstrip(), hang=width + 2)
 
 
 def print_json(value: Any) -> None:

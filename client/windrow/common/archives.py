@@ -28,6 +28,27 @@ _HEADER_BYTES_MAX = 8192
 _REGULAR, _PAX = b"0", b"x"
 
 
+def not_packed(folder: str, error: OSError) -> str:
+    """Why a code folder cannot be packed, and what to do, in a sentence without its first capital."""
+    what = os.fsdecode(error.filename) if error.filename else folder
+    advice = f"{not_read_advice(what, error)}, or list it in .amlignore"
+    return f"the code folder {folder} cannot be packed: {what}: {error.strerror}. {advice}."
+
+
+def not_read_advice(path: str, error: OSError) -> str:
+    """What to do about a file or folder that cannot be read, or for a copy of which there is no room."""
+    # Most commands need none.
+    import shlex
+
+    if isinstance(error, FileNotFoundError):
+        return "Something removes it meanwhile: wait for the end of that, and try again"
+    if isinstance(error, PermissionError):
+        return f"Let your user read it (chmod u+rX {shlex.quote(path)})"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Make room on that disk, or set TMPDIR to a folder with room"
+    return "Check that disk"
+
+
 class ArchiveError(Exception):
     """A folder that cannot be packed, or an archive that is refused; the message says which, and why."""
 
@@ -41,6 +62,11 @@ class ArchiveLimits(NamedTuple):
 
     files_max: int
     bytes_max: int
+
+    @property
+    def folders_max(self) -> int:
+        """How many folders its files may need. A path of one file can name two thousand, of 4 KiB each on a disk."""
+        return 4 * self.files_max
 
 
 DATA_LIMITS = ArchiveLimits(files_max=1_000_000, bytes_max=16 << 30)
@@ -176,7 +202,7 @@ def _unpack_members(
     on_file: Callable[[bytes, bytes, os.stat_result], None] | None,
     make_hash: Callable[[], Hash],
 ) -> None:
-    content_bytes, made = 0, {target}
+    content_bytes, folders, made = 0, 0, {target}
     for count, member in enumerate(members, 1):
         content_bytes += member.size
         if count > limits.files_max or content_bytes > limits.bytes_max:
@@ -189,13 +215,18 @@ def _unpack_members(
             raise ArchiveError(f"the {what} is refused: {shown!r} is not a valid relative file name.")
         try:
             if b"/".join([target, *parts[:-1]]) not in made:
-                _make_folders(target, parts[:-1], made, for_all=for_all)
+                folders += _make_folders(target, parts[:-1], made, limits.folders_max - folders, for_all=for_all)
             # O_EXCL: a name that appears twice is refused, and nothing that exists is followed or overwritten.
             descriptor = os.open(
                 target + b"/" + member.name,
                 os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
                 0o755 if member.executable else 0o644,
             )
+        except _TooManyFolders:
+            raise ArchiveError(
+                f"the {what} is refused: its files lie in more than {limits.folders_max:,} folders. "
+                "Nest them less deep."
+            ) from None
         except (FileExistsError, NotADirectoryError):
             raise ArchiveError(
                 f"the {what} is refused: {shown!r} appears twice, or as both a file and a folder."
@@ -225,10 +256,16 @@ def _unpack_members(
                 on_file(member.name, hasher.digest(), os.fstat(descriptor))
 
 
-def _make_folders(target: bytes, parts: list[bytes], made: set[bytes], *, for_all: bool) -> None:
-    """Make the folders down to a file, and remember the last ones made. Raises FileExistsError if one of them is a
-    file.
+class _TooManyFolders(Exception):
+    """The files of an archive need more folders than it may have."""
+
+
+def _make_folders(target: bytes, parts: list[bytes], made: set[bytes], most: int, *, for_all: bool) -> int:
+    """Make the folders down to a file, at most so many, and remember the last ones made; return how many were made.
+
+    Raises FileExistsError if one of them is a file, _TooManyFolders, OSError.
     """
+    count = 0
     if len(made) > 10_000:
         made.clear()
     path = target
@@ -237,15 +274,19 @@ def _make_folders(target: bytes, parts: list[bytes], made: set[bytes], *, for_al
         if path in made:
             continue
         try:
+            if count == most and not os.path.lexists(path):
+                raise _TooManyFolders
             os.mkdir(path, 0o755)
         except FileExistsError:
             # Never through a link: only this process writes here, and it makes none.
             if not stat.S_ISDIR(os.lstat(path).st_mode):
                 raise
         else:
+            count += 1
             if for_all:
                 os.chmod(path, 0o755)
         made.add(path)
+    return count
 
 
 def _members(file: BinaryIO, at: int, what: str) -> Iterator[Member]:

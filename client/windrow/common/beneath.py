@@ -235,6 +235,31 @@ class Folder:
             os.close(holder)
 
 
+def make_folder(path: str | os.PathLike[str], user: int | None = None) -> None:
+    """Make a folder, and those above it, unless it is there. No part of its path may be a link. `user`: who gets the
+    folder itself, made or there already. Raises OSError: LinkRefused, where a link is on the way.
+    """
+    above, missing = os.fspath(path), list[str]()
+    while True:
+        try:
+            folder = Folder.open(above)
+            break
+        except FileNotFoundError:
+            above, _, name = above.rpartition("/")
+            above = above or "/"
+            missing.append(name)
+    try:
+        while missing:
+            name = missing.pop()
+            folder.make(name)
+            outer, folder = folder, folder.folder(name)
+            outer.close()
+        if user is not None:
+            os.chown(f"/proc/self/fd/{folder.descriptor}", user, user)
+    finally:
+        folder.close()
+
+
 def first_link(path: str) -> str | None:
     """The first part of an absolute path that is a link, as a path; None if there is none."""
     above = ""

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable
 
 ROUNDING = 1e-6
+DEVICES_MAX = 128
+"""No node offers more: workers are placed on each device of a node, one after the other. Nor can a worker need more."""
 
 
 def is_fraction(need: float) -> bool:

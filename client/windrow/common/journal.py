@@ -42,7 +42,8 @@ class _JsonFile(logging.Handler):
         self._open()
 
     def _open(self) -> None:
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        # Whoever can lay a link there does not choose which file grows.
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         self._size = os.fstat(self._fd).st_size
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -111,6 +112,15 @@ def open_journal(path: Path, role: str, level: str = "INFO", *, served: bool) ->
     else:
         console.setLevel(logging.WARNING)
         console.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s windrow {role}: %(message)s"))
+    log.addHandler(console)
+
+
+def log_to_console(level: str = "INFO") -> None:
+    """Begin to write the log of a program to stderr alone, as services do. Raises ValueError for an unknown level."""
+    log.setLevel(level)
+    log.propagate = False
+    console = logging.StreamHandler(sys.stderr)
+    console.setFormatter(_console_formatter(sys.stderr.isatty()))
     log.addHandler(console)
 
 

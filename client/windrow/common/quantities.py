@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+_SOON = "a few seconds"
+
+
 def counted(count: int, noun: str) -> str:
     """`1 item`, `1,000 items`, `2 mini-batches`, `3 retries`."""
     if count == 1:
@@ -41,10 +44,16 @@ def duration(seconds: float) -> str:
 def roughly(seconds: float) -> str:
     """A time that nobody knows exactly: `a few seconds`, `40 s`, `12 min`, `2 h 10 min`, `3 d 4 h`."""
     if seconds < 7.5:
-        return "a few seconds"
+        return _SOON
     if seconds < 90:
         return f"{max(10, 5 * round(seconds / 5))} s"
     return duration(60 * round(seconds / 60))
+
+
+def ahead(seconds: float) -> str:
+    """When something is that nobody knows exactly: `in a few seconds`, `in about 12 min`."""
+    told = roughly(seconds)
+    return f"in {told}" if told == _SOON else f"in about {told}"
 
 
 def seconds_in(text: str) -> int | None:

@@ -17,6 +17,8 @@ PRIORITY_MAX = 1_000
 WEIGHT_MIN, WEIGHT_MAX = 0.001, 1_000
 """Of projects. Weights of jobs are whole numbers from 1 to WEIGHT_MAX."""
 SLOTS_MAX = 1_000_000_000
+ADMITTED_JOBS, ADMITTED_JOBS_MAX = 20, 1_000_000
+"""How many jobs of a project are admitted by default, and the most that can be set."""
 
 
 class Bounds(NamedTuple):
@@ -38,13 +40,15 @@ class QueueSettings(NamedTuple):
 
     `weight`, `priority`: of what is guaranteed to nobody, projects of a higher priority get all that they can use
     first, and those of one priority get parts by their weights. `cluster`: bounds for all nodes together; `pools`: for
-    the nodes of single pools, by name, which hold beside those.
+    the nodes of single pools, by name, which hold beside those. `admitted_jobs`: so many of its jobs run at a time,
+    even if there is no worker for them; further ones are queued until they would get one.
     """
 
     weight: float = 1.0
     priority: int = 0
     cluster: Bounds = UNBOUND
     pools: Mapping[str, Bounds] = MappingProxyType({})
+    admitted_jobs: int = ADMITTED_JOBS
 
     def bounds(self) -> Iterator[tuple[str, Bounds]]:
         """All bounds, each with its pool, or WHOLE_CLUSTER."""
@@ -65,7 +69,8 @@ class QueueSettings(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""
         pools = {pool: bounds.to_dict() for pool, bounds in sorted(self.pools.items())}
-        return {"weight": self.weight, "priority": self.priority, **self.cluster.to_dict(), "pools": pools}
+        rank = {"weight": self.weight, "priority": self.priority}
+        return {**rank, **self.cluster.to_dict(), "pools": pools, "admitted_jobs": self.admitted_jobs}
 
     def to_json(self) -> str:
         """The settings as text."""
@@ -76,7 +81,8 @@ class QueueSettings(NamedTuple):
         """The settings of such a text."""
         read = json.loads(text)
         pools = {pool: _bounds(bounds) for pool, bounds in read["pools"].items()}
-        return cls(read["weight"], read["priority"], _bounds(read), pools)
+        admitted_jobs = read.get("admitted_jobs", ADMITTED_JOBS)  # stored settings may be older than this one
+        return cls(read["weight"], read["priority"], _bounds(read), pools, admitted_jobs)
 
 
 def _bounds(read: Mapping[str, Any]) -> Bounds:

@@ -33,6 +33,7 @@ EXTRAS = (
     Extra("delta", ("deltalake",), "read_delta_lake in MLTable files"),
     Extra("conda", ("rattler",), "conda lists with packages that PyPI does not have (R, GDAL, cudatoolkit)"),
     Extra("setup", ("cryptography",), "`windrow setup`, which makes certificates and tokens"),
+    Extra("kubernetes", ("kubernetes",), "`windrow fleet` with agents from Kubernetes"),
 )
 STARTS_WITH = ("windrow", "grpc", "google.protobuf")
 """What most commands import: the largest part of their start."""

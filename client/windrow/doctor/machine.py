@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,35 @@ def _size(node: dict[str, Any]) -> Iterator[Finding]:
             "the cgroup's count of processes killed for lack of memory cannot be read",
             "Such deaths are reported as crash, not as oom. Mount /sys/fs/cgroup into the container.",
         )
-    gpus = node["gpus"]
-    yield Finding(AREA, "GPUs", OK, f"{len(gpus)} seen ({', '.join(gpus)})" if gpus else "none seen")
+    yield from _gpus(node["gpus"])
+
+
+def _gpus(found: dict[str, Any]) -> Iterator[Finding]:
+    devices, trouble = found["devices"], found["trouble"]
+    if not devices:
+        none = "none are given to this shell (CUDA_VISIBLE_DEVICES)" if found["given"] else "none seen"
+        yield Finding(AREA, "GPUs", WARN if trouble else OK, trouble or none)
+        return
+    named = [f"{one['model'] or one['device']}" for one in devices]
+    kinds = [f"{count} × {model}" if count > 1 else model for model, count in Counter(named).items()]
+    seen = f"{len(devices)} seen: {', '.join(kinds)}"
+    if lost := [one for one in devices if one["trouble"]]:
+        why = "; ".join(f"{one['device']}: {one['trouble']}" for one in lost)
+        advice = "Agents give workers the others, and this one again when the driver has it back."
+        yield Finding(AREA, "GPUs", WARN, f"{seen}. Of them, {len(lost)} cannot be used: {why}", advice)
+    elif trouble:
+        advice = "Workers get the GPUs, but nobody sees what they use, or whether one is lost."
+        yield Finding(AREA, "GPUs", WARN, f"{seen}, but they cannot be measured: {trouble}", advice)
+    else:
+        memory = sum(one["memory_bytes"] for one in devices)
+        yield Finding(AREA, "GPUs", OK, f"{seen}{f'; {size(memory)} of memory in all' if memory else ''}")
+    if found["mps"]:
+        seen = f"MPS serves {found['mps']}: workers that share a GPU are kept within their part of it"
+        yield Finding(AREA, "shares of GPUs", OK, seen)
+    elif not found["sees_processes"]:
+        seen = "in this container, the driver may not say which process uses what of a GPU that workers share"
+        advice = "Use MPS, or run the agent's container in the host's process namespace (pid: host in Compose)."
+        yield Finding(AREA, "shares of GPUs", WARN, seen, advice)
 
 
 def _open_files(node: dict[str, Any]) -> Finding:
@@ -136,6 +164,14 @@ def _sandbox() -> Iterator[Finding]:
     else:
         advice = "--sandbox auto and given do what can be done here; strict needs Linux 6.12 or newer with Landlock."
         yield Finding(AREA, "sandbox", WARN, f"--sandbox {found['protection']}", advice)
+    if found["sockets"]:
+        seen = f"{', '.join(found['sockets'])}: by these, scripts of agents that start here as this user have programs "
+        seen += "started that no sandbox confines"
+        advice = (
+            "Start agents as a user who may not open them (--user), or with --job-users, and mount none into their "
+        )
+        advice += "containers."
+        yield Finding(AREA, "sockets", WARN, seen, advice)
     yield _job_users(found["job_users"])
 
 

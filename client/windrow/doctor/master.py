@@ -140,6 +140,14 @@ def _nodes(nodes: list[Node], version: str) -> Iterator[Finding]:
             yield Finding(
                 AREA, f"node {node.node_id}", WARN, free, "Free some space there; it holds fetched data and large rows."
             )
+        if troubles := [f"GPU {at} ({gpu.device}): {gpu.trouble}" for at, gpu in enumerate(node.gpus) if gpu.trouble]:
+            advice = "It gives workers its other GPUs."
+            yield Finding(AREA, f"node {node.node_id}", WARN, f"GPUs cannot be used: {'; '.join(troubles)}", advice)
+        elif node.gpu_trouble:
+            seen = f"not all of its GPUs can be seen, used or measured: {node.gpu_trouble}"
+            yield Finding(
+                AREA, f"node {node.node_id}", WARN, seen, "Workers get those that it names: windrow node list"
+            )
         if node.ca_good_until is not None and days_left(node.ca_good_until.timestamp(), time.time()) < WARN_DAYS:
             seen = f"the authority by which it knows the master expires on {node.ca_good_until:%Y-%m-%d}"
             yield Finding(AREA, f"node {node.node_id}", WARN, seen, NEW_AUTHORITY)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windrow.dry_run.room import Room, room_document
 from windrow.spec import DataInput, EffectiveJob, EffectiveStep, LiteralInput, LoadedJob, Origin, OutputInput
 from windrow.spec.effective.job import default_progress_update_timeout_s
 from windrow.spec.settings.fields import INT_MAX
@@ -69,9 +70,10 @@ def make_document(
     python: str,
     builds: bool = False,
     slots: int | None,
+    rooms: Sequence[Room],
 ) -> dict[str, Any]:
     """Make the document. `job`: with the digests of its code; `answer`: from `ask`; `python`: what runs scripts, empty
-    if nodes decide; `slots`: worker processes at a time, None if nodes decide.
+    if nodes decide; `slots`: worker processes at a time, None if nodes decide; `rooms`: of the nodes that take work.
     """
     levels = levels_of(job)
     steps = []
@@ -79,7 +81,8 @@ def make_document(
         for step in (step for step in job.steps if step.name in names):
             own = "" if builds and step.environment is not None else python
             told = _step(step, loaded, answer["steps"][step.name], codes, own)
-            steps.append({**told, "level": number, "beside": sorted(set(names) - {step.name})})
+            room = room_document(step, rooms) if any(one.is_open_to(step) for one in rooms) else None
+            steps.append({**told, "room": room, "level": number, "beside": sorted(set(names) - {step.name})})
     return {
         "format": FORMAT,
         "job_file": job.job_file,

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 import windrow
-from windrow.common.quantities import counted, roughly
+from windrow.common.quantities import ahead, counted
 from windrow.job_page import distributions, tables, timeline
 from windrow.job_page.drawing import LEFT, PLOT, WIDTH, line, rect, share, size, span, svg, text, time_axis
 from windrow.job_page.metrics import ShownMetric, ShownTag, metrics_table, tags_table
@@ -55,9 +55,7 @@ def job_page(
     script = resources.files("windrow.job_page").joinpath("page.js").read_text(encoding="utf-8")
     made = datetime.fromtimestamp(job["now_s"], UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
     now = (
-        ""
-        if job["end_s"] is not None
-        else " The job was still running: run `windrow job report` again for newer figures."
+        "" if job["end_s"] is not None else " The job had not ended: run `windrow job report` again for newer figures."
     )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -88,12 +86,12 @@ def _header(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
 
 
 def _ahead(job: dict[str, Any]) -> str:
-    """When it is likely to end, or else to start; empty if nobody knew."""
+    """Its place in line, and when it is likely to start and to end; empty if nobody knew."""
     found = job.get("forecast") or {}
-    for name, what in (("end_s", "end"), ("begin_s", "start")):
-        if found.get(name):
-            return f" &middot; likely to {what} in about {roughly(found[name])}"
-    return ""
+    told = [f"number {found['place']} in line"] if found.get("place") else []
+    likely = [f"to {what} {ahead(found[at])}" for at, what in (("begin_s", "start"), ("end_s", "end")) if found.get(at)]
+    told += [f"likely {' and '.join(likely)}"] if likely else []
+    return "".join(f" &middot; {one}" for one in told)
 
 
 def _verdict(report: dict[str, Any]) -> str:
@@ -126,7 +124,7 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     figures = [
         ("took" if job["end_s"] is not None else "so far", span(job["at_work_s"]), ""),
     ]
-    if parallel:
+    if parallel and (batches["total"] or known):
         done = batches["succeeded"] + batches["failed"]
         figures.append(("mini-batches", f"{done:,}", f"done of {batches['total']:,}{more}{_taken_over(batches)}"))
     if len(parallel) < len(steps):
@@ -143,7 +141,8 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
         figures.append(("mini-batches failed", f"{batches['failed']:,}", share(batches["failed"], batches["total"])))
     if items["failed"]:
         figures.append(("items failed", f"{items['failed']:,}", share(items["failed"], items["total"])))
-    figures.append(("useful time", share(spent["useful"], spent["total"]), f"of {span(spent['total'] / 1e6)}"))
+    if spent["total"]:
+        figures.append(("useful time", share(spent["useful"], spent["total"]), f"of {span(spent['total'] / 1e6)}"))
     if retries:
         figures.append(("retries", f"{retries:,}", ""))
     working = _working_s(job, steps)
@@ -153,6 +152,16 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
         figures.append(("throughput", _rate(batches["succeeded"] / working), "mini-batches per second"))
     if peak:
         figures.append(("peak memory", size(peak * 1024), "of a worker"))
+    measured = sum(gpus.get("measured", 0) for gpus in _gpus_of(steps))
+    if measured:
+        busy = sum(gpus["busy_percent"] for gpus in _gpus_of(steps)) / measured
+        figures.append(("GPUs busy", f"{busy:.0f} %", "of the time that workers held them"))
+    if peak_gpu := max((gpus.get("peak_bytes", 0) for gpus in _gpus_of(steps)), default=0):
+        figures.append(("peak GPU memory", size(peak_gpu), "of a worker"))
+    caches = _sum([step for step in steps if step.get("data_cache")], "data_cache")
+    if asked := caches["hits"] + caches["misses"]:
+        note = f"of {counted(asked, 'read')} from storage: the nodes had {size(caches['bytes_saved'])}"
+        figures.append(("data cache hits", f"{100 * caches['hits'] / asked:.0f} %", note))
     return (
         '<dl class="figures">'
         + "".join(
@@ -160,6 +169,11 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
         )
         + "</dl>"
     )
+
+
+def _gpus_of(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is known of GPUs, of the steps that had some."""
+    return [step["gpus"] for step in steps if step.get("gpus")]
 
 
 def _working_s(job: dict[str, Any], steps: list[dict[str, Any]]) -> float:
@@ -243,6 +257,8 @@ def _step(
         return f"<section>{title}</section>"
     if several and not step["is_command"]:
         title += _counts(step)
+    if step["why"] and not step["mini_batches"]["leased"]:
+        title += f'<p class="message">{escape(step["why"])}</p>'
     if figures is None:
         waits = '<p class="quiet">No mini-batch has started yet.</p>'
         return f"<section>{title}{waits}{_failed(step, name_of, command)}</section>"
@@ -260,6 +276,7 @@ def _step(
         tables.slowest(step, name_of, command),
         "<h3>Nodes and workers</h3>" if figures["nodes"] else "",
         tables.nodes(figures),
+        tables.gpu_workers(step),
     ]
     return f"<section>{''.join(parts)}</section>"
 

@@ -126,6 +126,38 @@ def nodes(figures: dict[str, Any]) -> str:
     )
 
 
+def gpu_workers(step: dict[str, Any]) -> str:
+    """The workers that hold GPUs, while the step is at work."""
+    rows = step["gpus"]["workers"] if step.get("gpus") else []
+    if not rows:
+        return ""
+    body = "".join(
+        f'<tr><th scope="row">{escape(row["node"])}</th><td>process{row["process_number"]:03d}</td>'
+        f"<td>{escape(_gpu_name(row))}</td>"
+        f'<td class="n" data-n="{row["memory_bytes"] or 0}">{_known(row["memory_bytes"], size)}</td>'
+        f'<td class="n" data-n="{row["busy_percent"] or 0}">{_known(row["busy_percent"], "{:.0f} %".format)}</td>'
+        f'<td class="n" data-n="{row["idle_s"]}">{span(row["idle_s"]) if row["idle_s"] >= 1 else ""}</td></tr>'
+        for row in rows
+    )
+    return (
+        '<h3>GPUs now</h3><div class="wide"><table class="sortable"><thead><tr><th>node</th><th>worker</th><th>GPU</th>'
+        '<th class="n">memory</th><th class="n">busy</th><th class="n">below 5 % for</th></tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _gpu_name(row: dict[str, Any]) -> str:
+    """Which GPUs a worker has: `0, 1: NVIDIA L4`, `50 % of 0: NVIDIA L4`."""
+    places = ", ".join(map(str, row["places"]))
+    part = f"{100 * row['share']:.0f} % of " if row["share"] < 1 else ""
+    models = ", ".join(filter(None, row["models"]))
+    return f"{part}{places}{f': {models}' if models else ''}"
+
+
+def _known(value: float | None, form: Callable[[Any], str]) -> str:
+    return "" if value is None else form(value)
+
+
 def _not_listed(count: int, noun: str) -> str:
     """A line for what a table leaves out; empty if it leaves out nothing."""
     return f'<p class="quiet">{counted(count, noun)} not listed.</p>' if count else ""

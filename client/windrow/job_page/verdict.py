@@ -339,12 +339,25 @@ def _of_workers(step: Mapping[str, Any], workers: float, *, typed: bool) -> Iter
     nodes = max(1, len(figures["nodes"]) + figures["nodes_left_out"])
     if cpu < CPU_LOW:
         each = round(2 * workers / nodes)
-        setting = "--workers" if typed else f"max_concurrency_per_instance: {each} and --slots"
         yield (
             f"run() uses a processor for {_percent(cpu)} of its time. Twice as many workers on each node would "
-            f"use it better: {setting} {each}, if memory allows.",
+            f"use it better: {_twice_as_many(step['settings'], each, typed=typed)}, if memory allows.",
             (working_s - longest_s) / 2,
         )
+
+
+def _twice_as_many(settings: Mapping[str, Any], each: int, *, typed: bool) -> str:
+    """By which settings a node runs twice as many workers, which are `each` then."""
+    cpus, gpus, memory = (settings[f"{name}_per_worker"] for name in ("cpus", "gpus", "memory"))
+    if cpus is None and not gpus and not memory:
+        return f"--workers {each}" if typed else f"max_concurrency_per_instance: {each} and --slots {each}"
+    # What a worker takes decides how many there are: with half of it, twice as many fit.
+    halves = {"cpus_per_worker": (cpus or 1) / 2}
+    halves |= {"memory_per_worker": memory // 2} if memory else {}
+    halves |= {"gpus_per_worker": gpus / 2} if gpus else {}
+    return " and ".join(
+        f"--{name.replace('_', '-')} {half:.12g}" if typed else f"{name}: {half:.12g}" for name, half in halves.items()
+    )
 
 
 def _run_us(step: Mapping[str, Any]) -> int:

@@ -103,6 +103,10 @@ class MasterConnection:
 
         return self.client().asset_lookup(self.packages_state) if self.has_state else NO_ASSETS
 
+    def pools(self) -> set[str]:
+        """What `windrow.spec.load_job` takes as `pools`. Opens no private master, which has none."""
+        return set() if self.would_be_embedded else self.client().pools()
+
     @property
     def packages_state(self) -> str | None:
         """The state folder below which packages of the master are unpacked; None for a served master."""

@@ -69,6 +69,8 @@ _NOT_FOUND = {
     errors.MINI_BATCH_UNKNOWN,
     errors.ASSET_UNKNOWN,
     errors.TOKEN_UNKNOWN,
+    errors.FLEET_NOT_FOUND,
+    errors.GROUP_NOT_FOUND,
 }
 
 

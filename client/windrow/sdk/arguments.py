@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from windrow.errors import UsageError
-from windrow.spec.settings.fields import INT_MAX, Field, parse_value
+from windrow.spec.settings.fields import INT_MAX, Field, parse_value, worker_needs
 from windrow.spec.settings.pace import DURATION_ALLOWED, parse_duration, parse_rate
 
 COUNT = Field("int", 1, INT_MAX)
@@ -32,6 +32,23 @@ def check_size(name: str, value: Any) -> None:
             raise ValueError
     except (TypeError, ValueError):
         raise UsageError(f"{name}={value!r}: it must be {field.allowed}, and at least 1.") from None
+
+
+def worker_needs_of(given: Mapping[str, Any]) -> dict[str, str]:
+    """What a worker takes of its node, by setting, as text; None is left out. Raises UsageError."""
+    found = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        field = worker_needs()[name]
+        try:
+            if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+                raise ValueError
+            parse_value(field, value)
+        except ValueError:
+            raise UsageError(f"{name}={value!r}: it must be {field.allowed}.") from None
+        found[name] = str(value)
+    return found
 
 
 def duration(name: str, value: Any) -> str:

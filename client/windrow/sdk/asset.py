@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.errors import NotFound, UsageError
+from windrow.sdk.job import moment_of, told_name
 
 if TYPE_CHECKING:
     from windrow.rpc.connection import Connection
@@ -168,17 +169,17 @@ def place_asset(
 
 
 def asset_from_message(message: pb.Asset) -> Asset:
-    """Make an asset from its message."""
+    """Make an asset from its message. Raises TransferFailed for names that are none."""
     return Asset(
         kind=KINDS[message.kind] if message.kind < len(KINDS) else "unknown",
-        name=message.name,
-        version=message.version,
+        name=told_name(message.name, "an asset"),
+        version=told_name(message.version, "a version"),
         type=message.type,
         path=message.path,
         is_file=message.is_file,
         description=message.description,
         tags=dict(message.tags),
-        create_time=message.create_time.ToDatetime(tzinfo=UTC) if message.HasField("create_time") else None,
+        create_time=moment_of(message, "create_time"),
         job_id=message.job_id,
         step=message.step_name,
         output=message.output_name,

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from windrow.sdk.asset import Asset, Registry
     from windrow.sdk.committed_rows import CommittedRows
     from windrow.sdk.deletion import Deletion
+    from windrow.sdk.fleet import Fleets
     from windrow.sdk.job_warnings import JobWarnings
     from windrow.sdk.metrics import Metric, Tag
     from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
@@ -379,6 +380,7 @@ class Client:
             embedded=master.embedded,
             datastores=master.datastores,
             assets=self.asset_lookup,
+            pools=self.pools,
             sets_folder=sets_folder,
         )
 
@@ -887,6 +889,11 @@ class Client:
         for page in self.connection.pages(self._stub.ListNodes, pb.ListNodesRequest()):
             yield from map(node_from_message, page.nodes)
 
+    def pools(self) -> set[str]:
+        """The names of all pools that nodes are in, or for which a fleet gets agents."""
+        of_nodes = {pool for node in self.list_nodes() for pool in node.pools}
+        return of_nodes | {group.pool for fleet in self.fleets.list() for group in fleet.groups if group.pool}
+
     def drain_node(self, node_id: str) -> Node:
         """Ask a node to leave; its name stays cordoned. It has left when it is no longer listed, or listed as `lost`.
 
@@ -922,6 +929,13 @@ class Client:
         from windrow.sdk.queue import Queues
 
         return Queues(self.connection)
+
+    @property
+    def fleets(self) -> Fleets:
+        """The fleets of the master: programs that get agents from an engine, as the queue needs them."""
+        from windrow.sdk.fleet import Fleets
+
+        return Fleets(self.connection)
 
     @property
     def registry(self) -> Registry:

@@ -1,19 +1,19 @@
-"""What lies ahead of a job, as a plain frozen value, and its words."""
+"""What lies ahead of a job or a step, as a plain frozen value, and its words."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from windrow.common.quantities import brief_duration, counted, roughly
+from windrow.common.quantities import ahead, brief_duration, counted, roughly
 
 if TYPE_CHECKING:
     from windrow.rpc.v1 import job_pb2
 
 
 class Forecast(NamedTuple):
-    """What lies ahead of a job, as far as was measured: how long its mini-batches have taken, how many are left, and
-    the workers that it is entitled to, now and when others have ended. Times are seconds from the moment of the answer;
-    None: nobody knows.
+    """What lies ahead of a job, or of one of its steps, as far as was measured: how long its mini-batches have taken,
+    how many are left, and the workers that it is entitled to, now and when others have ended. Times are seconds from
+    the moment of the answer; None: nobody knows.
 
     Example:
         with windrow.Client("gpu1") as client:
@@ -21,7 +21,7 @@ class Forecast(NamedTuple):
     """
 
     begin_s: float | None = None
-    """When it is likely to get its first worker; 0: it has one."""
+    """When it is likely to get its first worker; 0: it has one. Of a step that waits for others: when these end."""
     end_s: float | None = None
     """When it is likely to end."""
     latest_s: float | None = None
@@ -47,7 +47,7 @@ class Forecast(NamedTuple):
     @property
     def begin_words(self) -> str:
         """`likely to start in about 12 min`; empty if it has started, or nobody knows."""
-        return f"likely to start in about {roughly(self.begin_s)}" if self.begin_s else ""
+        return f"likely to start {ahead(self.begin_s)}" if self.begin_s else ""
 
     @property
     def end_words(self) -> str:
@@ -57,7 +57,13 @@ class Forecast(NamedTuple):
         latest = ""
         if self.latest_s is not None and roughly(self.latest_s) != roughly(self.end_s):
             latest = f" ({roughly(self.latest_s)} if the last mini-batches are slow)"
-        return f"likely to end in about {roughly(self.end_s)}{latest}"
+        return f"likely to end {ahead(self.end_s)}{latest}"
+
+    @property
+    def words(self) -> str:
+        """`likely to start in about 12 min and to end in about 40 min`; empty if nobody knows."""
+        end = self.end_words.removeprefix("likely " * bool(self.begin_s))
+        return " and ".join(filter(None, (self.begin_words, end)))
 
     @property
     def deadline_words(self) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from google.protobuf.timestamp_pb2 import Timestamp
 
-    from windrow.rpc.v1 import job_pb2
+    from windrow.rpc.v1 import job_pb2, work_pb2
     from windrow.sdk.forecast import Forecast
 
 
@@ -186,7 +186,10 @@ class StepReason(NamedTuple):
     @property
     def waits_for_node(self) -> bool:
         """Whether no node takes work of the step, so that nothing happens until one does."""
-        return self.code in ("NO_NODE", "NO_NODE_IN_POOL", "NODES_SET_ASIDE", "NODES_TOO_SMALL")
+        return self.code in (
+            *("NO_NODE", "NO_NODE_IN_POOL", "WAITS_FOR_AGENTS"),
+            *("NODES_SET_ASIDE", "NODES_TOO_SMALL", "NODES_END_TOO_SOON"),
+        )
 
 
 def no_work(reasons: Iterable[StepReason]) -> str:
@@ -204,6 +207,31 @@ class Output(NamedTuple):
     path: str
     append_row: bool
     ready: bool
+
+
+class GpuUse(NamedTuple):
+    """What the workers of a step have used of the GPUs that they held, as far as nodes have measured it."""
+
+    peak_memory_bytes: int | None = None
+    """The most memory that one worker used; None if that was not measured."""
+    busy_percent: float | None = None
+    """Part of the time in which the GPUs computed for the workers that held them, on average; None if that was not
+    measured."""
+    measurements: int = 0
+    """So many measurements of workers that is the average of."""
+
+
+class DataCacheUse(NamedTuple):
+    """What the data of a step has had of the data caches of nodes (`windrow agent --data-cache`)."""
+
+    hits: int = 0
+    """Objects, and parts of objects, that were on the node when they were needed."""
+    misses: int = 0
+    """Those that were fetched from their store."""
+    bytes_saved: int = 0
+    """Bytes of the hits."""
+    evictions: int = 0
+    """Entries that were removed from the caches to make room meanwhile."""
 
 
 class Step(NamedTuple):
@@ -241,6 +269,12 @@ class Step(NamedTuple):
     misfits: int = 0
     """Values of its tables that did not fit their column: they are null, cut or left out; and records with more or
     fewer fields than the header. `Job.warnings` says which, once the step has ended."""
+    gpu_use: GpuUse | None = None
+    """What its workers have used of GPUs; None if nothing was measured."""
+    forecast: Forecast | None = None
+    """When it is likely to begin and end; None if it has ended, or nothing is known."""
+    data_cache: DataCacheUse | None = None
+    """What its data has had of the data caches of nodes; None if no node that has one has fetched any."""
 
     @property
     def shown_state(self) -> str:
@@ -354,10 +388,24 @@ def id_of(job: str | Job) -> str:
     return job
 
 
+def told_name(name: str, what: str) -> str:
+    """A name that a master tells, and that becomes one of files on this machine. Raises TransferFailed for one that
+    would lead elsewhere.
+    """
+    if "/" in name or "\0" in name or name.startswith("."):
+        from windrow.errors import TransferFailed
+
+        raise TransferFailed(
+            f"The master names {what} {name[:200]!r}, which is no name: files that are named by it would be written "
+            "elsewhere. Nothing was written. Do not trust this master; ask whoever runs it."
+        )
+    return name
+
+
 def job_from_message(message: job_pb2.Job) -> Job:
-    """Make a job from its message."""
+    """Make a job from its message. Raises TransferFailed for names that are none."""
     return Job(
-        job_id=message.job_id,
+        job_id=told_name(message.job_id, "a job"),
         display_name=message.display_name,
         state=_JOB_STATES[message.state] if message.state < len(_JOB_STATES) else JobState.UNKNOWN,
         message=message.message,
@@ -380,7 +428,7 @@ def job_from_message(message: job_pb2.Job) -> Job:
     )
 
 
-def _forecast(message: job_pb2.Job) -> Forecast | None:
+def _forecast(message: job_pb2.Job | job_pb2.Step) -> Forecast | None:
     if not message.HasField("forecast"):
         return None
     # Short runs end before anyone looks ahead.
@@ -392,7 +440,7 @@ def _forecast(message: job_pb2.Job) -> Forecast | None:
 def _step(message: job_pb2.Step) -> Step:
     batches, items = message.mini_batches, message.items
     return Step(
-        name=message.name,
+        name=told_name(message.name, "a step"),
         state=_STEP_STATES[message.state] if message.state < len(_STEP_STATES) else "unknown",
         message=message.message,
         planned=message.planned,
@@ -412,7 +460,9 @@ def _step(message: job_pb2.Step) -> Step:
         retries=message.retries,
         rows=message.rows,
         output_bytes=message.output_bytes,
-        outputs=tuple(Output(out.name, out.path, out.append_row, out.ready) for out in message.outputs),
+        outputs=tuple(
+            Output(told_name(out.name, "an output"), out.path, out.append_row, out.ready) for out in message.outputs
+        ),
         start_time=moment_of(message, "start_time"),
         end_time=moment_of(message, "end_time"),
         failure_examples=tuple(
@@ -452,7 +502,22 @@ def _step(message: job_pb2.Step) -> Step:
         misfits=message.misfits,
         step_id=message.step_id,
         reused_from=message.reused_from,
+        gpu_use=_gpu_use(message.gpu_use) if message.HasField("gpu_use") else None,
+        forecast=_forecast(message),
+        data_cache=_data_cache(message.data_cache) if message.HasField("data_cache") else None,
     )
+
+
+def _gpu_use(message: job_pb2.GpuUse) -> GpuUse:
+    return GpuUse(
+        message.peak_memory_bytes or None,
+        message.busy_percent if message.HasField("busy_percent") else None,
+        message.measurements,
+    )
+
+
+def _data_cache(message: work_pb2.DataCacheUse) -> DataCacheUse:
+    return DataCacheUse(message.hits, message.misses, message.bytes_saved, message.evictions)
 
 
 def _cause(number: int) -> str:
@@ -460,11 +525,14 @@ def _cause(number: int) -> str:
 
 
 def moment_of(message: Message, name: str) -> datetime | None:
-    """A timestamp of a message; None if it is not set."""
+    """A timestamp of a message; None if it is not set, or is no date."""
     if not message.HasField(name):
         return None
     stamp: Timestamp = getattr(message, name)
-    return stamp.ToDatetime(tzinfo=UTC)
+    try:
+        return stamp.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _sums(rows: Iterable[tuple[int, ...]]) -> list[int]:

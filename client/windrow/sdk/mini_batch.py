@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.common.worker_phases import PHASE_NAMES
 from windrow.errors import UsageError
-from windrow.sdk.job import CAUSES
+from windrow.sdk.job import CAUSES, moment_of
 
 if TYPE_CHECKING:
     from windrow.rpc.v1 import job_service_pb2, mini_batch_pb2
@@ -218,7 +218,7 @@ def _attempt(message: mini_batch_pb2.MiniBatchAttempt) -> Attempt:
         cause=_named(CAUSES, message.cause) if message.cause else "",
         error_category=message.error_category,
         phase=_named(PHASE_NAMES, message.phase),
-        start_time=message.start_time.ToDatetime(tzinfo=UTC) if message.HasField("start_time") else None,
+        start_time=moment_of(message, "start_time"),
         elapsed_s=message.elapsed_us / 1e6 if told else None,
         run_s=message.run_us / 1e6 if told else None,
         cpu_s=message.cpu_us / 1e6 if told else None,

@@ -79,7 +79,7 @@ def register(
 
 def fetch(client: Client, asset: Asset | FoundAsset, folder: str | os.PathLike[str]) -> Path:
     """Unpack a package below a folder, unless it is there; return its own folder. Raises TransferFailed, OSError."""
-    from windrow.common.archives import unpack_code
+    from windrow.common.archives import ArchiveError, unpack_code
 
     place = Path(folder, f"{asset.name}-{asset.version}-{asset.path[:DIGEST_SHOWN]}")
     if not place.exists():
@@ -94,7 +94,13 @@ def fetch(client: Client, asset: Asset | FoundAsset, folder: str | os.PathLike[s
                     f"The {asset.kind} {asset.name}:{asset.version} was damaged on its way from the master: its digest "
                     f"is {digest}, not {asset.path}. Repeat the command."
                 )
-            unpack_code(archive, Path(partial, "content"))
+            try:
+                unpack_code(archive, Path(partial, "content"))
+            except ArchiveError as error:
+                raise TransferFailed(
+                    f"The {asset.kind} {asset.name}:{asset.version} cannot be unpacked: {error} Windrow makes no such "
+                    "archive: do not use it, and ask whoever registered it."
+                ) from error
             try:
                 Path(partial, "content").rename(place)
             except OSError:
@@ -112,7 +118,8 @@ def folder_of(client: Client, asset: Asset | FoundAsset, state: str | os.PathLik
     except OSError as error:
         place = error.filename or state or tempfile.gettempdir()
         raise UsageError(
-            f"The {asset.kind} {asset.name}:{asset.version} cannot be unpacked at {place}: {error.strerror}."
+            f"The {asset.kind} {asset.name}:{asset.version} cannot be unpacked at {place}: {error.strerror}. Let your "
+            "user write there, or choose another place (--state DIR; without a state folder, TMPDIR)."
         ) from error
 
 

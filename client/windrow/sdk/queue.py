@@ -8,13 +8,32 @@ from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windrow.common.queue_settings import Bounds, QueueSettings
+from windrow.common.queue_settings import ADMITTED_JOBS, Bounds, QueueSettings
 from windrow.sdk.job import moment_of
 
 if TYPE_CHECKING:
     from windrow.rpc.connection import Connection
     from windrow.rpc.v1 import queue_service_pb2 as pb
+    from windrow.sdk.forecast import Forecast
     from windrow.sdk.usage import Usage
+
+
+class IdleGpu(NamedTuple):
+    """A worker that holds GPUs and has used less than 5 % of them for ten minutes or more."""
+
+    node_id: str
+    job_id: str
+    step: str
+    process_number: int
+    """As in process003."""
+    gpus: float
+    """How many it holds; below 1, a part of one."""
+    idle_s: float
+    """For how long it has not used them."""
+    is_working: bool
+    """Whether it has a mini-batch."""
+    submitter: str = ""
+    """Who has submitted the job; empty if nobody is known."""
 
 
 class Queue(NamedTuple):
@@ -41,11 +60,16 @@ class Queue(NamedTuple):
     """Mini-batches that wait to run."""
     leased: int = 0
     """Mini-batches that are leased to nodes."""
+    queued_jobs: int = 0
+    """Of the open ones, those that are not admitted yet."""
+    idle_gpus: tuple[IdleGpu, ...] = ()
+    """Its workers that hold GPUs without using them, those that have done so longest first."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types, with times in ISO 8601."""
         changed = None if self.change_time is None else self.change_time.isoformat()
-        return {**self._asdict(), "settings": self.settings.to_dict(), "change_time": changed}
+        idle = [one._asdict() for one in self.idle_gpus]
+        return {**self._asdict(), "settings": self.settings.to_dict(), "change_time": changed, "idle_gpus": idle}
 
 
 class QueuesNow(NamedTuple):
@@ -107,6 +131,14 @@ class WaitingJob(NamedTuple):
     begin_s: float | None
 
 
+class StepAhead(NamedTuple):
+    """A step of a job with several steps, and when it is likely to begin and end."""
+
+    job_id: str
+    step: str
+    forecast: Forecast
+
+
 class QueueExplanation(NamedTuple):
     """Where a project stands, in slots, and what would change that.
 
@@ -135,6 +167,8 @@ class QueueExplanation(NamedTuple):
     ends: tuple[EndChange, ...] = ()
     waiting: tuple[WaitingJob, ...] = ()
     """Its own, the next one first."""
+    steps: tuple[StepAhead, ...] = ()
+    """Of its jobs with several steps: those of which a start or an end is known, the next one first, at most 20."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""
@@ -143,6 +177,7 @@ class QueueExplanation(NamedTuple):
             **self._asdict(),
             "queue": self.queue.to_dict(),
             **{name: [one._asdict() for one in getattr(self, name)] for name in lists},
+            "steps": [{**one._asdict(), "forecast": one.forecast._asdict()} for one in self.steps],
         }
 
 
@@ -171,6 +206,7 @@ class Queues:
         (PROJECT_MISSING: the token is for another project).
         """
         from windrow.rpc.v1 import queue_service_pb2 as pb
+        from windrow.sdk.forecast import forecast_from_message
 
         answer = self._connection.call(self._stub.ExplainQueue, pb.ExplainQueueRequest(name=name))
         return QueueExplanation(
@@ -193,6 +229,7 @@ class Queues:
                 WaitingJob(one.job_id, one.place, one.begin_ms / 1000 if one.HasField("begin_ms") else None)
                 for one in answer.waiting
             ),
+            tuple(StepAhead(one.job_id, one.step, forecast_from_message(one.forecast)) for one in answer.steps),
         )
 
     def set(
@@ -214,7 +251,7 @@ class Queues:
         request = pb.SetQueuesRequest(only=only, revision=revision, overcommit=overcommit)
         for name, one in settings.items():
             message = request.queues[name]
-            message.weight, message.priority = one.weight, one.priority
+            message.weight, message.priority, message.admitted_jobs = one.weight, one.priority, one.admitted_jobs
             _put(message.cluster, one.cluster)
             for pool, bounds in one.pools.items():
                 _put(message.pools[pool], bounds)
@@ -259,6 +296,7 @@ def _queue(message: pb.Queue) -> Queue:
             settings.priority,
             _bounds(settings.cluster),
             {pool: _bounds(bounds) for pool, bounds in sorted(settings.pools.items())},
+            settings.admitted_jobs if settings.HasField("admitted_jobs") else ADMITTED_JOBS,
         ),
         revision=message.revision,
         change_time=moment_of(message, "change_time"),
@@ -268,4 +306,18 @@ def _queue(message: pb.Queue) -> Queue:
         workers=use.workers,
         ready=use.ready,
         leased=use.leased,
+        queued_jobs=use.queued_jobs,
+        idle_gpus=tuple(
+            IdleGpu(
+                one.node_id,
+                one.job_id,
+                one.step,
+                one.process_number,
+                one.gpus,
+                one.idle_ms / 1000,
+                one.is_working,
+                one.submitter,
+            )
+            for one in message.idle_gpus
+        ),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from windrow.errors import UsageError
@@ -83,7 +82,7 @@ def pack_folder(
     finds the relative paths of what is no code; `with_logs`: as of `windrow.transfer.code_archive.pack`. Raises
     UsageError for a folder that cannot be packed.
     """
-    from windrow.common.archives import ArchiveError
+    from windrow.common.archives import ArchiveError, not_packed
     from windrow.transfer.code_archive import pack
 
     try:
@@ -91,5 +90,5 @@ def pack_folder(
     except ArchiveError as error:
         raise UsageError(str(error)) from error
     except OSError as error:
-        what = os.fsdecode(error.filename) if error.filename else folder
-        raise UsageError(f"The code folder {folder} cannot be packed: {what}: {error.strerror}.") from error
+        told = not_packed(folder, error)
+        raise UsageError(told[0].upper() + told[1:]) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.spec.job.pipeline import LoadedJob, read_pipeline
 from windrow.spec.job.sets import apply_sets
-from windrow.spec.reading.context import Context
+from windrow.spec.reading.context import Context, ListPools
 from windrow.spec.reading.nodes import Mapping, Node, Source, source_label
 from windrow.spec.reading.problems import JobFileError
 from windrow.spec.reading.yaml_files import read_yaml
@@ -50,17 +50,20 @@ def load_job(
     embedded: bool = True,
     datastores: Collection[str] = (),
     assets: OpenLookup | None = None,
+    pools: ListPools | None = None,
     sets_folder: str | None = None,
 ) -> LoadedJob:
     """Reads and checks a job file (v2, or v1), and everything it names on this machine.
 
     `sets` are `path=value` texts put over the file. `embedded`: the job runs on this machine, so absolute paths are
     checked, too; otherwise they are the master's. `datastores`: names of the datastores of an embedded run. `assets`:
-    opens the registry of assets; called when the file names one. `sets_folder`: where relative paths in `sets` begin
+    opens the registry of assets; called when the file names one. `pools`: lists those of the cluster; called when the
+    file has an `instance_type`. `sets_folder`: where relative paths in `sets` begin
     [default: at the file]. Raises `JobFileError` with all problems of the file.
     """
-    tree = read_job(path, sets, embedded=embedded, datastores=datastores, assets=assets, sets_folder=sets_folder)
-    return tree.load()
+    return read_job(
+        path, sets, embedded=embedded, datastores=datastores, assets=assets, pools=pools, sets_folder=sets_folder
+    ).load()
 
 
 def read_job(
@@ -70,6 +73,7 @@ def read_job(
     embedded: bool = True,
     datastores: Collection[str] = (),
     assets: OpenLookup | None = None,
+    pools: ListPools | None = None,
     sets_folder: str | None = None,
 ) -> JobTree:
     """Reads a job file (v2, or v1) as `load_job` does, and checks nothing yet."""
@@ -79,6 +83,7 @@ def read_job(
         embedded=embedded,
         datastores=datastores,
         assets=assets,
+        pools=pools,
     )
     set_source = context.source if sets_folder is None else context.source._replace(folder=sets_folder)
     root = read_yaml(job_file, "job", context.problems)

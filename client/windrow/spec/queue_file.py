@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from windrow.common.queue_settings import (
+    ADMITTED_JOBS,
+    ADMITTED_JOBS_MAX,
     PRIORITY_MAX,
     SLOTS_MAX,
     UNBOUND,
@@ -34,6 +36,7 @@ _QUEUE = {
     "weight": Field("number", WEIGHT_MIN, WEIGHT_MAX),
     "priority": Field("int", -PRIORITY_MAX, PRIORITY_MAX),
     **_BOUNDS,
+    "admitted_jobs": Field("int", 1, ADMITTED_JOBS_MAX),
     "pools": Field("node"),
 }
 
@@ -65,6 +68,9 @@ def _queue(queue: Mapping, key: str, context: Context) -> QueueSettings:
     check_keys(queue, _QUEUE, key, context)
     weight = read_scalar(queue.entries.get("weight"), _QUEUE["weight"], f"{key}.weight", context)
     priority = read_scalar(queue.entries.get("priority"), _QUEUE["priority"], f"{key}.priority", context)
+    admitted_jobs = read_scalar(
+        queue.entries.get("admitted_jobs"), _QUEUE["admitted_jobs"], f"{key}.admitted_jobs", context
+    )
     pools = {}
     for pool, node, place in _entries(queue.entries.get("pools"), f"{key}.pools", context):
         _check_name(pool, "pool", place, f"{key}.pools.{pool}", context)
@@ -73,7 +79,11 @@ def _queue(queue: Mapping, key: str, context: Context) -> QueueSettings:
             check_keys(bounds, _BOUNDS, f"{key}.pools.{pool}", context)
             pools[pool] = _bounds(bounds, f"{key}.pools.{pool}", context)
     return QueueSettings(
-        1.0 if weight is None else float(weight), int(priority or 0), _bounds(queue, key, context), pools
+        1.0 if weight is None else float(weight),
+        int(priority or 0),
+        _bounds(queue, key, context),
+        pools,
+        ADMITTED_JOBS if admitted_jobs is None else int(admitted_jobs),
     )
 
 

@@ -11,7 +11,13 @@ _PR_SET_DUMPABLE = 4
 
 def hide_credentials() -> None:
     """Keep other processes of this user from reading this one, if its environment may hold credentials of storage."""
-    if sys.platform == "linux" and any(name.startswith(_PREFIXES) for name in os.environ):
+    if any(name.startswith(_PREFIXES) for name in os.environ):
+        hide_process()
+
+
+def hide_process() -> None:
+    """Keep other processes of this user from reading memory and environment of this one: they hold secrets."""
+    if sys.platform == "linux":
         # Loaded only if there is something to hide: it costs some milliseconds.
         import ctypes
 

@@ -111,7 +111,7 @@ def _need(required: Sequence[str], files: Sequence[tuple[str, Path]], root: Path
 def _files(root: Path, limits: ArchiveLimits, left_out: Collection[str], with_logs: bool) -> Iterator[tuple[str, Path]]:
     """Names (relative, with `/`) and paths of all files to pack, sorted by the bytes of their names."""
     if not root.is_dir():
-        raise ArchiveError(f"the code folder {root} does not exist, or is not a folder.")
+        raise ArchiveError(f"the code folder {root} does not exist, or is not a folder; name one that exists.")
     walked = _walk(root, _ignored_by(root, left_out, with_logs), _printed_into())
     found = sorted(walked, key=lambda entry: os.fsencode(entry[0]))
     if len(found) > limits.files_max:

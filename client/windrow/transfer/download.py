@@ -11,6 +11,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import grpc
 
+from windrow.common.archives import CODE_LIMITS
 from windrow.errors import TransferFailed
 from windrow.rpc.connection import STREAM_TIMEOUT_S, Connection, Patience
 from windrow.rpc.v1 import artifact_service_pb2 as artifact_pb
@@ -19,6 +20,8 @@ from windrow.rpc.v1 import job_service_pb2 as job_pb
 
 CHUNK_BYTES: Final = 1 << 20
 ARTIFACT_TIMEOUT_S: Final = 3600.0
+ARCHIVE_BYTES_MAX: Final = CODE_LIMITS.bytes_max + (CODE_LIMITS.files_max << 14)
+"""Of a code archive: its content, and for each file headers with a long name, and what fills its last block."""
 
 
 class OutputFile(NamedTuple):
@@ -209,7 +212,7 @@ class Download:
 
 
 def download_artifact(connection: Connection, digest: str, target: Path) -> None:
-    """Download a code archive into a file. Continues where it broke off. Raises NotFound, OSError."""
+    """Download a code archive into a file. Continues where it broke off. Raises NotFound, TransferFailed, OSError."""
     stub = artifact_service_pb2_grpc.ArtifactServiceStub(connection.channel)
     patience = Patience(connection)
     with target.open("wb") as file:
@@ -221,6 +224,11 @@ def download_artifact(connection: Connection, digest: str, target: Path) -> None
                     for piece in pieces:
                         patience.answered()
                         file.write(piece.chunk)
+                        if file.tell() > ARCHIVE_BYTES_MAX:
+                            raise TransferFailed(
+                                f"The master sends a code archive of more than {ARCHIVE_BYTES_MAX >> 20:,} MiB, which "
+                                "none can have. It was not kept. Do not trust this master; ask whoever runs it."
+                            )
                 return
             except grpc.RpcError as error:
                 patience.wait_or_raise(error)

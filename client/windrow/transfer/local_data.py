@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import grpc
 
-from windrow.common.archives import ArchiveError
+from windrow.common.archives import ArchiveError, not_read_advice
 from windrow.errors import RequestRefused, TransferFailed, UsageError
 from windrow.rpc import errors
 from windrow.rpc.connection import STREAM_TIMEOUT_S, Connection, Patience
@@ -195,7 +195,9 @@ class _Uploads:
             raise UsageError(f"{key}: {error}") from error
         except OSError as error:
             place = os.fsdecode(error.filename) if error.filename else given.path
-            raise UsageError(f"{key}: {place} cannot be read for the upload: {error.strerror}.") from error
+            raise UsageError(
+                f"{key}: {place} cannot be read for the upload: {error.strerror}. {not_read_advice(place, error)}."
+            ) from error
 
     def _place(self, key: str, archive: DataArchive) -> str:
         def told(phase: str) -> Callable[[int], None]:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windrow.common.archives import ArchiveError
+from windrow.common.archives import ArchiveError, not_packed
 from windrow.spec.one_line.request import is_one_line
 from windrow.spec.reading.nodes import Place, source_label
 from windrow.spec.reading.problems import Problem, StepCode
@@ -95,9 +95,7 @@ def _check_packable(code: StepCode, required: str, found: CodeFindings, loaded: 
     except ArchiveError as error:
         found.errors.append(_at(code.folder_place, code.folder_key, str(error)))
     except OSError as error:
-        what = os.fsdecode(error.filename) if error.filename else code.folder
-        text = f"the code folder {code.folder} cannot be packed: {what}: {error.strerror}."
-        found.errors.append(_at(code.folder_place, code.folder_key, text))
+        found.errors.append(_at(code.folder_place, code.folder_key, not_packed(code.folder, error)))
 
 
 def _check_script(code: StepCode, python: str, found: CodeFindings, *, own_packages: bool) -> None:

@@ -80,6 +80,13 @@ def read_backup_note(files: BackupFiles) -> BackupNote:
     if found.pop("format") != FORMAT:
         raise BackupError(f"{files.folder} was made by another version of Windrow. Restore it with that version.")
     entries = {name: (int(length), str(digest)) for name, (length, digest) in found.pop("files").items()}
+    if link := next(
+        (name for name, (length, _) in entries.items() if length < 0 and not StateFiles.is_of_scripts(name)), ""
+    ):
+        raise BackupError(
+            f"{files.note} names the link {link!r}, which leads to {entries[link][1]!r}. Windrow makes no links there, "
+            "and would write and delete where this one leads. Whoever made this backup may mean harm; use another one."
+        )
     if outside := next((name for name in entries if not _is_below(name)), ""):
         raise BackupError(
             f"{files.note} names {outside!r}, which is no file of a state folder. Whoever made this backup may mean "
@@ -96,7 +103,7 @@ def _is_below(name: str) -> bool:
 def entries_of(files: StateFiles, backup: Path, left_out: list[str]) -> Iterator[str]:
     """The regular files and links of a state folder that belong to a backup, but for the database, by their path below
     it. What goes meanwhile is left out, and so is the backup itself. Gets into `left_out`: the names of folders with
-    paths that are too long. Raises OSError for what cannot be read.
+    paths that are too long. Raises OSError for what cannot be read, BackupError for a link that no script has made.
     """
     root = files.folder.resolve()
     own = {str(backup.resolve().relative_to(root))} if backup.resolve().is_relative_to(root) else set()
@@ -114,8 +121,14 @@ def entries_of(files: StateFiles, backup: Path, left_out: list[str]) -> Iterator
     try:
         for entry in entries_below(descriptor, note, path_max=PATH_MAX, enter=belongs):
             mode = entry.status.st_mode
-            if (stat.S_ISREG(mode) or stat.S_ISLNK(mode)) and belongs(entry):
-                yield entry.path
+            if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)) or not belongs(entry):
+                continue
+            if stat.S_ISLNK(mode) and not StateFiles.is_of_scripts(entry.path):
+                raise BackupError(
+                    f"{files.folder / entry.path} is a link. What it leads to would not be in the backup. Windrow "
+                    "makes no links there: put the files themselves in its place, or remove it."
+                )
+            yield entry.path
     finally:
         os.close(descriptor)
 

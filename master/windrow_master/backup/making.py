@@ -36,8 +36,12 @@ from windrow_master.backup.contents import (
 )
 from windrow_master.files.backup_lock import backing_up
 from windrow_master.files.durable import make_durable, sync_file_system
+from windrow_master.files.lock import incarnation_in, is_locked
 from windrow_master.files.state_files import StateFiles
+from windrow_master.store.errors import DatabaseDamaged
+from windrow_master.store.protocol import Traces
 from windrow_master.store.sqlite.copying import Copied, copy_database, generations, troubles
+from windrow_master.store.sqlite.integrity import refuse_damaged_files
 
 TRIES = 3
 
@@ -58,6 +62,7 @@ def make_backup(state: Path, target: Path) -> BackupNote:
     partial.mkdir(0o700)
     try:
         with backing_up(files):
+            _refuse_damage(files)
             note = _copied(files, BackupFiles(partial))
         _verify(BackupFiles(partial), note)
         write_note(BackupFiles(partial).note, note.to_json(), durable=True)
@@ -68,6 +73,22 @@ def make_backup(state: Path, target: Path) -> BackupNote:
         discard_tree(partial)
         raise
     return note
+
+
+def _refuse_damage(files: StateFiles) -> None:
+    """Raise DatabaseDamaged if no master has the database open, and its files are not what was written.
+
+    Before it is opened: SQLite would drop what follows damage in its log, and also how long the log was. The copy would
+    pass for a sound one, and so would the database.
+    """
+    if is_locked(files.lock):
+        return
+    try:
+        refuse_damaged_files(files.database, Traces(incarnation_in(files.lock), files.signs_of_use()))
+    except DatabaseDamaged:
+        # A master that has just started writes the log.
+        if not is_locked(files.lock):
+            raise
 
 
 def _copied(files: StateFiles, backup: BackupFiles) -> BackupNote:

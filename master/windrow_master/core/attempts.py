@@ -20,12 +20,13 @@ from windrow_master.core import splits
 from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.blame import fail_if_given_up, note_failure, note_success, quarantine_if_faulty
-from windrow_master.core.bounds import keep_in_bounds
+from windrow_master.core.bounds import DURATION_US_MAX, MISFITS_MAX, cache_use_told, measures, start_told
 from windrow_master.core.budgets import budget_left, count_failure
 from windrow_master.core.causes import TRAITS, USER_ERROR, Budget, reported_cause
 from windrow_master.core.commands import (
     UNANSWERED,
     CompleteAttempts,
+    CutShort,
     Moment,
     NoteProgress,
     ReleaseLeases,
@@ -35,13 +36,14 @@ from windrow_master.core.headers import HeaderMisfit, HeaderTooLong, join_header
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.leases import Lease
 from windrow_master.core.ledger import count_attempt, count_start, kind_of
+from windrow_master.core.lifetimes import note_cut_off
 from windrow_master.core.pace import RETRY_AFTER_MAX_S, retry_delay_s
 from windrow_master.core.pools import has_other_node
 from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, RowBlock
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_FAILED
 from windrow_master.core.speculation import supersede_rival
 from windrow_master.core.splitting import FailedItems, count_of, read_items, short_message
-from windrow_master.core.state import CoreState, Node, Step
+from windrow_master.core.state import Charge, CoreState, Job, Node, Step
 from windrow_master.core.states import ENDED_STEPS, AttemptState, Cause, MiniBatchState, Verdict
 from windrow_master.core.statuses import had_worker
 from windrow_master.core.steps import MESSAGE_CHARS_MAX, fail_step, settle_step
@@ -71,21 +73,24 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
                 verdict = _judge_claim(state, node, lease_id)
             else:
                 step = steps[lease.step_id]
+                job = state.jobs[step.job_key]
                 touched[lease.step_id] = step
                 state.drop_lease(lease, step)
-                keep_in_bounds(result, step.settings.row_format)
                 if result.HasField("worker_start"):
-                    start = result.worker_start
+                    start = start_told(result)
                     step.counters.add_start(start)
-                    count_start(state, state.jobs[step.job_key], node, start.start_us + start.init_us, now)
+                    count_start(state, job, node, start.start_us + start.init_us, now)
+                if result.HasField("data_cache"):
+                    step.counters.add_cache_use(cache_use_told(result))
+                    _note_data(state, node, step.mini_batches.recipe_crcs[lease.mini_batch])
                 verdict = Verdict.ACCEPTED
-                if lease.generation != state.jobs[step.job_key].generation:
-                    _give_back(state, step, lease, now, result.elapsed_us)
+                if lease.generation != job.generation:
+                    _give_back(state, step, lease, now, min(result.elapsed_us, DURATION_US_MAX))
                     verdict = Verdict.JOB_ENDED
                 elif result.cause:
-                    _fail_attempt(state, node, step, lease, result, now)
+                    _fail_attempt(state, node, job, step, lease, result, now)
                 else:
-                    _complete_attempt(state, node, step, lease, result, now)
+                    _complete_attempt(state, node, job, step, lease, result, now)
                 if lease.rival is not None and verdict == Verdict.ACCEPTED:
                     verdict = Verdict.SUPERSEDED  # it failed, and the other attempt of its mini-batch goes on
             verdicts.setdefault(verdict, []).append(lease_id)
@@ -97,6 +102,16 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
         raise StepsRaised({step.step_id: error, **state.take_raised()}, UNANSWERED) from error
     _settle_all(state, touched, now)
     return verdicts
+
+
+def _note_data(state: CoreState, node: Node, recipe_crc: int) -> None:
+    """Note that a node may have kept the data of a mini-batch."""
+    if state.data_places is None:
+        # Not at the top: most clusters have no node that keeps data.
+        from windrow_master.core.data_places import DataPlaces
+
+        state.data_places = DataPlaces()
+    state.data_places.note(node.node_id, recipe_crc)
 
 
 def _settle_all(state: CoreState, touched: dict[int, Step], now: Moment) -> None:
@@ -132,28 +147,28 @@ def _judge_claim(state: CoreState, node: Node | None, lease_id: int) -> Verdict:
 
 
 def _complete_attempt(
-    state: CoreState, node: Node, step: Step, lease: Lease, result: AttemptResult, now: Moment
+    state: CoreState, node: Node, job: Job, step: Step, lease: Lease, result: AttemptResult, now: Moment
 ) -> None:
     """Record an attempt whose `run()` returned: its outcome counts, and its rows go into the output."""
     # Each access to a field of a protobuf message makes a new object: once is enough.
     rows, rows_length, staged_segment, header = result.rows, result.rows_length, result.staged_segment, result.header
     if staged_segment and (not staged_segment.startswith(f"staged-{lease.lease_id}-") or "/" in staged_segment):
         _fail_attempt(
-            state, node, step, lease, result, now, Cause.NODE_FAULT,
+            state, node, job, step, lease, result, now, Cause.NODE_FAULT,
             f"The rows of this attempt were said to be in {staged_segment[:80]!r}, which is not where they were "
             f"uploaded. See the agent's log on {node.node_id}.",
         )  # fmt: skip
         return
     if len(rows) != rows_length and not staged_segment:
         _fail_attempt(
-            state, node, step, lease, result, now, Cause.NODE_FAULT,
+            state, node, job, step, lease, result, now, Cause.NODE_FAULT,
             f"The rows of this attempt arrived incomplete: {len(rows)} bytes of {rows_length}. "
             f"Look into the agent's log on {node.node_id}.",
         )  # fmt: skip
         return
     if rows and crc32(rows) != result.rows_crc32:
         _fail_attempt(
-            state, node, step, lease, result, now, Cause.NODE_FAULT,
+            state, node, job, step, lease, result, now, Cause.NODE_FAULT,
             f"The rows of this attempt arrived damaged: they have crc32 {crc32(rows):#010x}, and were sent with "
             f"{result.rows_crc32:#010x}. If this happens again, check the memory of {node.node_id} and the network.",
         )  # fmt: skip
@@ -162,11 +177,11 @@ def _complete_attempt(
         try:
             step.header = join_headers(step.settings.row_format, step.header, header)
         except HeaderTooLong as error:
-            _fail_attempt(state, node, step, lease, result, now, Cause.BAD_RETURN, str(error))
+            _fail_attempt(state, node, job, step, lease, result, now, Cause.BAD_RETURN, str(error))
             return
         except HeaderMisfit as error:
             # Which of the two came first depends on the time: not one of them fails, but the step.
-            _fail_attempt(state, node, step, lease, result, now, Cause.BAD_RETURN, str(error))
+            _fail_attempt(state, node, job, step, lease, result, now, Cause.BAD_RETURN, str(error))
             if step.state not in ENDED_STEPS:
                 fail_step(state, step, str(error), now, USER_ERROR)
             return
@@ -174,13 +189,13 @@ def _complete_attempt(
     planned_items, results = table.item_counts[mini_batch], result.result_count
     items = result.item_count
     if planned_items and planned_items != items:
-        _fail_attempt(state, node, step, lease, result, now, Cause.INPUT_MISREAD, miscount(planned_items, items))
+        _fail_attempt(state, node, job, step, lease, result, now, Cause.INPUT_MISREAD, miscount(planned_items, items))
         return
     short = items - results if results < items else 0
     named = read_items(result.failed_items, items) if short else []
-    if named is None or count_of(named) > short:
+    if named is None or (named and count_of(named) > short):
         _fail_attempt(
-            state, node, step, lease, result, now, Cause.OUTPUT_FAILED,
+            state, node, job, step, lease, result, now, Cause.OUTPUT_FAILED,
             "What was said of the failed items of this attempt contradicts itself. It comes from the worker process: a "
             "script must not write into the channel of its worker.",
         )  # fmt: skip
@@ -212,15 +227,17 @@ def _complete_attempt(
             counters.add_short_return(mini_batch, unnamed, told, node.node_id, result.process_number)
     if outcome is SUCCEEDED:
         counters.succeeded += 1
-        counters.add_duration(result.elapsed_us)
+        counters.add_duration(min(result.elapsed_us, DURATION_US_MAX))
     else:
         counters.failed += 1
     block, row_count = -1, 0
     if rows_length and step.settings.append_row:
         blocks, row_count = state.dirty.row_blocks, result.row_count
+        if row_count > rows_length and step.settings.row_format != "parquet":
+            # Each row of text is a byte at least. A Parquet file may have any number of rows that are all null.
+            row_count = rows_length
         block = len(blocks)
-        job_id = state.jobs[step.job_key].job_id
-        blocks.append(RowBlock(job_id, step.step_id, rows, staged_segment, rows_length, result.rows_crc32))
+        blocks.append(RowBlock(job.job_id, step.step_id, rows, staged_segment, rows_length, result.rows_crc32))
         counters.rows += row_count
         counters.output_bytes += rows_length
     standing = step.nodes.standings.get(node.node_id)
@@ -233,19 +250,9 @@ def _complete_attempt(
     table.become(mini_batch, outcome)
     table.lease_ids[mini_batch] = lease_id = lease.lease_id
     state.dirty.outcomes.append(
-        OutcomeRow(
-            step.step_id,
-            mini_batch,
-            state=outcome,
-            generation=lease.generation,
-            item_count=items,
-            ok_count=ok,
-            lease_id=lease_id,
-            rows=block,
-            row_count=row_count,
-        )
+        OutcomeRow(step.step_id, mini_batch, outcome, lease.generation, items, ok, lease_id, block, row_count)
     )
-    _store_result(state, node, step, lease, result, now, AttemptState.SUCCEEDED, 0, message, "")
+    _store_result(state, node, job, lease, result, now, AttemptState.SUCCEEDED, 0, message, "")
     if short:
         _store_failed_items(state, step, mini_batch, named)
         if unnamed:
@@ -260,14 +267,15 @@ def _complete_attempt(
                 )
             )
     misfits = result.misfits
-    if misfits:
+    if misfits:  # to begin a loop over an empty field costs more
         for misfit in misfits:
-            counters.add_misfits(misfit.column, misfit.count, misfit.example)
+            counters.add_misfits(misfit.column, min(misfit.count, MISFITS_MAX), misfit.example)
 
 
 def _fail_attempt(
     state: CoreState,
     node: Node,
+    job: Job,
     step: Step,
     lease: Lease,
     result: AttemptResult,
@@ -283,7 +291,7 @@ def _fail_attempt(
     kind = step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, process, result.phase)
     step.tries_of(lease.mini_batch).kinds.append(kind)
     ending = AttemptState.ABANDONED if lease.trial or lease.rival is not None else AttemptState.FAILED
-    _store_result(state, node, step, lease, result, now, ending, cause, message, detail)
+    _store_result(state, node, job, lease, result, now, ending, cause, message, detail)
     step.workers.is_ready = True
     if cause == Cause.NODE_FAULT:
         node.faults += 1
@@ -293,7 +301,7 @@ def _fail_attempt(
         step.progress.last_s, step.progress.fault_message = now.monotonic_s, ""
     delay_s = 0.0
     if cause == Cause.NODE_FAULT:
-        quarantine_if_faulty(state, node, message, now)
+        quarantine_if_faulty(state, node, step, message, now)
         delay_s = state.timing.node_fault_delay_s
     if cause not in NO_FAILURES:
         step.tries_of(lease.mini_batch).nodes.append(lease.node_id)
@@ -307,7 +315,7 @@ def _fail_attempt(
 def _store_result(
     state: CoreState,
     node: Node,
-    step: Step,
+    job: Job,
     lease: Lease,
     result: AttemptResult,
     now: Moment,
@@ -316,29 +324,30 @@ def _store_result(
     message: str,
     detail: str,
 ) -> None:
-    elapsed_us = result.elapsed_us
-    count_attempt(state, state.jobs[step.job_key], node, kind_of(ending, cause), elapsed_us, now)
+    start_unix_us, elapsed_us, run_us, cpu_us, peak_rss_kib = measures(result)
+    count_attempt(state, job, node, kind_of(ending, cause), elapsed_us, now)
     state.dirty.attempts.append(
+        # Without the names of the fields: with them, this takes three times as long.
         AttemptRow(
-            lease_id=lease.lease_id,
-            step_id=lease.step_id,
-            mini_batch=lease.mini_batch,
-            generation=lease.generation,
-            node_id=lease.node_id,
-            node_incarnation=node.node_incarnation,
-            process_number=result.process_number,
-            state=ending,
-            cause=cause,
-            start_unix_us=result.start_unix_us,
-            elapsed_us=elapsed_us,
-            run_us=result.run_us,
-            cpu_us=result.cpu_us,
-            item_count=result.item_count,
-            result_count=result.result_count,
-            peak_rss_kib=result.peak_rss_kib,
-            message=message,
-            detail=detail,
-            phase=result.phase,
+            lease.lease_id,
+            lease.step_id,
+            lease.mini_batch,
+            lease.generation,
+            lease.node_id,
+            node.node_incarnation,
+            result.process_number,
+            ending,
+            cause,
+            start_unix_us,
+            elapsed_us,
+            run_us,
+            cpu_us,
+            result.item_count,
+            result.result_count,
+            peak_rss_kib,
+            message,
+            detail,
+            result.phase,
         )
     )
 
@@ -432,11 +441,22 @@ def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: fl
     state.scheduling_wanted = True
 
 
-def _give_back(state: CoreState, step: Step, lease: Lease, now: Moment, elapsed_us: int | None = None) -> None:
+def _give_back(
+    state: CoreState,
+    step: Step,
+    lease: Lease,
+    now: Moment,
+    elapsed_us: int | None = None,
+    cut_short: CutShort | None = None,
+    why: str = "",
+) -> None:
     """Put the mini-batch of a dropped lease back into the queue, unless another attempt of it runs. The attempt is
-    neither counted nor charged. `elapsed_us`: as `store_attempt` takes it."""
-    if lease.stored:
-        state.store_attempt(lease, AttemptState.ABANDONED, now, Cause.PREEMPTED, elapsed_us=elapsed_us)
+    neither counted nor charged. `elapsed_us`, `cut_short`: as `store_attempt` takes them. `why`: told with the attempt.
+    """
+    if lease.stored or cut_short is not None:
+        state.store_attempt(
+            lease, AttemptState.ABANDONED, now, Cause.PREEMPTED, why, elapsed_us=elapsed_us, cut_short=cut_short
+        )
     if lease.rival is not None:
         return
     lease.attempt -= 1
@@ -445,7 +465,7 @@ def _give_back(state: CoreState, step: Step, lease: Lease, now: Moment, elapsed_
 
 
 def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> None:
-    """Take back leases that were not started. Their attempts are neither counted nor charged."""
+    """Take back leases. Their attempts are neither counted nor charged; what they took is noted."""
     node = state.nodes.get(command.node_id)
     touched: dict[int, Step] = {}
     for number in command.lease_ids:
@@ -458,8 +478,10 @@ def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> 
         step = state.steps[lease.step_id]
         touched[step.step_id] = step
         with state.contained(step):
+            if node is not None:
+                note_cut_off(node, step, lease, now)
             state.drop_lease(lease, step)
-            _give_back(state, step, lease, now, 0)
+            _give_back(state, step, lease, now, 0, command.cut_short.get(number))
     for step in touched.values():
         if node is not None:
             node.recalled_s.pop(step.step_id, None)
@@ -477,34 +499,39 @@ def on_note_progress(state: CoreState, command: NoteProgress, now: Moment) -> No
 
 
 def lose_leases(
-    state: CoreState, node: Node, lease_ids: list[LeaseId], now: Moment, *, lost: bool, ran: bool = True
-) -> None:
+    state: CoreState, node: Node, lease_ids: list[LeaseId], now: Moment, *, lost: bool, ran: bool = True, why: str = ""
+) -> list[Charge]:
     """Take leases from a node that is gone, is leaving, or does not know them. `lost`: the loss counts against the
-    mini-batches. `ran`: they may have run there.
+    mini-batches. `ran`: they may have run there. `why`: what is told of those that are charged to nobody. Return what
+    was charged.
     """
+    charges: list[Charge] = []
     touched: dict[int, Step] = {}
     for lease_id in lease_ids:
         lease = state.leases[lease_id]
         step = state.steps[lease.step_id]
         touched[step.step_id] = step
         with state.contained(step):
+            note_cut_off(node, step, lease, now)
             state.drop_lease(lease, step)
             # Only a lease old enough to be written down can have been running; the others were in the node's queue.
             if lost and lease.stored and lease.rival is None:
-                _lose(state, node, step, lease, now)
+                charges.append(_lose(state, node, step, lease, now))
             else:
-                _give_back(state, step, lease, now, None if ran else 0)
+                _give_back(state, step, lease, now, None if ran else 0, why=why)
     for step in touched.values():
         with state.contained(step):
             step.progress.last_s = now.monotonic_s
             state.touch_step(step)
             settle_step(state, step, now)
+    return charges
 
 
-def _lose(state: CoreState, node: Node, step: Step, lease: Lease, now: Moment) -> None:
+def _lose(state: CoreState, node: Node, step: Step, lease: Lease, now: Moment) -> Charge:
     """Count the attempt that was lost with its node against the mini-batch."""
     message = f"Node {node.node_id} was lost."
     state.store_attempt(lease, AttemptState.FAILED, now, Cause.NODE_LOST, message)
     kind = step.counters.add_failure(Cause.NODE_LOST, lease.mini_batch, message, "", node.node_id, None)
     step.tries_of(lease.mini_batch).kinds.append(kind)
     _after_failure(state, step, lease, Cause.NODE_LOST, kind, message, "", 0, now)
+    return Charge(step.step_id, lease.mini_batch, lease.lease_id, lease.generation, kind)

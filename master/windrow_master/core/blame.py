@@ -175,15 +175,17 @@ def _processes(node: Node, step: Step) -> int:
     return wanted if wanted is not None else node.slots
 
 
-def quarantine_if_faulty(state: CoreState, node: Node, message: str, now: Moment) -> None:
+def quarantine_if_faulty(state: CoreState, node: Node, step: Step, message: str, now: Moment) -> None:
     """Quarantine a node whose attempts keep failing through its own fault, even if it is the only node: such faults
-    have no budget that would end them.
+    have no budget that would end them. `message`: of the last one, an attempt of the step.
     """
     if node.faults < state.timing.quarantine_faults or node.state != NodeState.READY:
         return
     node.become(NodeState.QUARANTINED)
     node.quarantined_until_s = now.monotonic_s + state.timing.quarantine_s
-    node.message = f"{node.faults} attempts in a row failed because of this node, the last: {message}"
+    # All projects read this, and the event. The message is for those that see the job.
+    node.message = f"{node.faults} attempts in a row failed because of this node."
+    node.last_fault = (step.step_id, message)
     node.faults = 0
     state.touch_node(node)
     state.add_node_event(now, node.node_id, "node_quarantined", f"{node.node_id}: {node.message}")
@@ -390,11 +392,3 @@ def _discharge(state: CoreState, step: Step, mini_batch: int, evidence: Evidence
     tries.lease_ids.discard(evidence.lease_id)
     uncount_failure(tries, evidence.cause)
     state.abandon_failed(step, mini_batch, evidence.lease_id, evidence.cause, evidence.message)
-    if table.attempts.get(mini_batch, 0) > 1:
-        table.attempts[mini_batch] -= 1
-    else:
-        table.attempts.pop(mini_batch, None)
-    for lease_id in step.lease_ids:
-        lease = state.leases[lease_id]
-        if lease.mini_batch == mini_batch:
-            lease.attempt -= 1

@@ -5,8 +5,10 @@ These are named tuples, not dataclasses: the code that dataclasses generate take
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.common.queue_settings import QueueSettings
 
@@ -15,7 +17,10 @@ from windrow_master.core.causes import SYSTEM_ERROR
 from windrow_master.core.ids import DEFAULT_PROJECT, JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.records import Snapshot
 from windrow_master.core.settings import JobSettings, StepSettings
-from windrow_master.core.states import Cause
+from windrow_master.core.states import AllocationState, Cause
+
+if TYPE_CHECKING:
+    from windrow_master.core.allocations import FleetGroup
 
 
 class Moment(NamedTuple):
@@ -98,6 +103,58 @@ class UpdateJob(NamedTuple):
                 yield name, value
 
 
+class AllocationReport(NamedTuple):
+    """What an engine says of an allocation, by its fleet's program."""
+
+    name: str
+    group: str
+    state: AllocationState
+    engine_id: str = ""
+    reason: str = ""
+
+
+class SyncFleet(NamedTuple):
+    """The program of a fleet says how it stands. `groups`: without what an operator has set. `incarnation`: of the
+    program. Reply: core.fleets.Synced, or Refused (FLEET_TAKEN, FLEET_INVALID, LIMIT_REACHED).
+    """
+
+    fleet: str
+    incarnation: str
+    program: str
+    groups: tuple[FleetGroup, ...]
+    reports: tuple[AllocationReport, ...] = ()
+
+
+class BeginAllocations(NamedTuple):
+    """The program of a fleet is about to ask engines for these. Reply: None, or Refused (FLEET_NOT_FOUND, FLEET_TAKEN,
+    FLEET_PAUSED, FLEET_INVALID, TOO_MANY_ALLOCATIONS). Nothing is written if one of them is refused.
+    """
+
+    fleet: str
+    incarnation: str
+    allocations: tuple[tuple[str, str], ...]
+    """(name, group)."""
+
+
+class UpdateFleet(NamedTuple):
+    """Reply: the Fleet, or Refused (FLEET_NOT_FOUND, GROUP_NOT_FOUND, FLEET_INVALID).
+
+    `paused`: None leaves it. `bounds`: by group, how many agents it has at least and at most; None: as the fleet's file
+    says. `by`: the name of a client token.
+    """
+
+    fleet: str
+    paused: bool | None = None
+    bounds: tuple[tuple[str, int | None, int | None], ...] = ()
+    by: str = ""
+
+
+class DeleteFleet(NamedTuple):
+    """Reply: None, or Refused (FLEET_NOT_FOUND, FLEET_IN_USE)."""
+
+    fleet: str
+
+
 class ClockSetBack(NamedTuple):
     """The wall clock was set back by `by_s` seconds. Since then it has never been before `to_s` (since 1970). Reply:
     None.
@@ -131,7 +188,7 @@ class BeginWork(NamedTuple):
 
 
 class RegisterNode(NamedTuple):
-    """Reply: None, or Refused (NODE_ALREADY_LIVE)."""
+    """Reply: None, or Refused (NODE_ALREADY_LIVE, ALLOCATION_ENDED, ALLOCATION_TAKEN, LIMIT_REACHED)."""
 
     node_id: NodeId
     node_incarnation: str
@@ -142,6 +199,33 @@ class RegisterNode(NamedTuple):
     """sha256 of what the agent proves itself by; empty if it brings nothing."""
     held_steps: tuple[tuple[StepId, int], ...] = ()
     """Steps that are on the node, each with the identity by which the agent knows it."""
+    lifetime_s: float = math.inf
+    """How long the node still lives, by what its agent knows of its allocation."""
+    allocation: str = ""
+    """The allocation of a fleet that the agent runs in; empty: in none."""
+
+
+class IdleWorker(NamedTuple):
+    """A worker that uses next to nothing of the GPUs that it holds. `gpus`: how many; below 1, a part of one. `idle_s`:
+    for how long. `is_working`: it has a mini-batch.
+    """
+
+    step_id: StepId
+    process_number: int
+    gpus: float
+    idle_s: float
+    is_working: bool
+
+
+class GpuUse(NamedTuple):
+    """What the workers of a step on one node use of their GPUs at one moment. `peak_bytes`: the most memory of one of
+    them. `measured`: how many of them the driver tells how busy they are; `busy_percent`: the sum of that.
+    """
+
+    step_id: StepId
+    peak_bytes: int
+    measured: int
+    busy_percent: int
 
 
 class HeartbeatNode(NamedTuple):
@@ -155,6 +239,12 @@ class HeartbeatNode(NamedTuple):
     """Steps of which a worker has got through `init()` there."""
     next_s: float = 0.0
     """The next heartbeat comes by then, if the node gets no work before; at the usual interval if 0."""
+    gpu_count: int | None = None
+    """The GPUs that can be used now; None: as registered."""
+    idle_gpus: Sequence[IdleWorker] = ()
+    gpu_uses: Sequence[GpuUse] = ()
+    running: Sequence[tuple[LeaseId, float]] = ()
+    """Leases that workers have begun, each with for how long it has been in its present phase, in seconds."""
 
 
 class HeldLease(NamedTuple):
@@ -232,11 +322,21 @@ class NoteProgress(NamedTuple):
     step_id: StepId
 
 
+class CutShort(NamedTuple):
+    """What a worker had spent on a lease that is given back."""
+
+    elapsed_us: int
+    process_number: int
+
+
 class ReleaseLeases(NamedTuple):
-    """Leases are given back, either not started or revoked; nobody is charged. Reply: None."""
+    """Leases are given back, either not started or revoked; nobody is charged. `cut_short`: of those that a worker had
+    begun. Reply: None.
+    """
 
     node_id: NodeId
     lease_ids: Sequence[int]
+    cut_short: Mapping[int, CutShort] = MappingProxyType({})
 
 
 class ReportWorkerFailure(NamedTuple):
@@ -423,6 +523,10 @@ Command = (
     | CancelJob
     | SetQueues
     | UpdateJob
+    | SyncFleet
+    | BeginAllocations
+    | UpdateFleet
+    | DeleteFleet
     | ForgetJob
     | ClockSetBack
     | ExplainJob

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windrow_master.core import (
+    admission,
     attempts,
     blame,
     commands,
@@ -36,13 +37,29 @@ from windrow_master.limits import Limits
 
 Handler = Callable[[CoreState, Any, Moment], Any]
 
+
+def _of_fleets(name: str) -> Handler:
+    """A handler of `fleets`, which runs on one machine never load."""
+
+    def handle(state: CoreState, command: Any, now: Moment) -> Any:
+        from windrow_master.core import fleets
+
+        return getattr(fleets, name)(state, command, now)
+
+    return handle
+
+
 HANDLERS: dict[type, Handler] = {
-    commands.SubmitJob: steps.on_submit_job,
+    commands.SubmitJob: admission.on_submit_job,
     commands.AdoptJob: recovery.on_adopt_job,
     commands.Settle: lambda state, command, now: None,
     commands.CancelJob: steps.on_cancel_job,
     commands.SetQueues: queues.on_set_queues,
     commands.UpdateJob: queues.on_update_job,
+    commands.SyncFleet: _of_fleets("on_sync_fleet"),
+    commands.BeginAllocations: _of_fleets("on_begin_allocations"),
+    commands.UpdateFleet: _of_fleets("on_update_fleet"),
+    commands.DeleteFleet: _of_fleets("on_delete_fleet"),
     commands.ForgetJob: steps.on_forget_job,
     commands.ClockSetBack: steps.on_clock_set_back,
     commands.ExplainJob: reasons.on_explain_job,
@@ -117,10 +134,11 @@ class Core:
         return ticks.next_due(self.state, now)
 
     def pick(self, now: Moment) -> None:
-        """Schedule, if there is a reason to. If a bug affects some steps, raises StepsRaised; the other steps get
-        their leases.
+        """Schedule, and admit jobs, if there is a reason to. If a bug affects some steps, raises StepsRaised; the
+        other steps get their leases.
         """
         scheduling.pick(self.state, now)
+        admission.admit(self.state, now)
         if self.state.raised:
             raise StepsRaised(self.state.take_raised(), UNANSWERED)
 

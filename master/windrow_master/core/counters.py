@@ -16,7 +16,7 @@ from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.transitions import InvariantBroken
 
 if TYPE_CHECKING:
-    from windrow_master.core.attempt_result import StartReport
+    from windrow_master.core.attempt_result import CacheReport, StartReport
 
 EXAMPLE_DETAIL_MAX = 8192
 KINDS_MAX = 50
@@ -29,6 +29,10 @@ MISFIT_COLUMNS_MAX = 200
 MISFIT_CHARS_MAX = 512
 MISFIT_LINES_MAX = 20
 NOTES_MAX = 20
+
+
+GPUS_STORED_EVERY = 60
+"""So many measurements of GPUs make it worth to store a step for them alone."""
 
 
 @dataclass(slots=True)
@@ -56,11 +60,17 @@ class Counters:
     output_bytes: int = 0
     elapsed_us: int = 0
     """The sum of the durations, on workers, of the attempts that succeeded."""
-    durations: dict[str, int] = field(default_factory=dict)
-    """Bin (`log_bins`) of such a duration in µs, as text -> how many there were."""
+    durations: dict[int, int] = field(default_factory=dict)
+    """Bin (`log_bins`) of such a duration in µs -> how many there were."""
     starts: dict[str, int] = field(default_factory=dict)
     """Workers that have told how they came to be ready: their number (`workers`), the sums of `prepare_us`, `start_us`
     and `init_us`, and the longest `init()` (`init_max_us`)."""
+    gpus: dict[str, int] = field(default_factory=dict)
+    """What workers used of the GPUs that they held, by what nodes have measured: the most memory of one (`peak_bytes`),
+    and the sum of how busy they were, in percent (`busy_percent`), of so many measurements (`measured`)."""
+    data_cache: dict[str, int] = field(default_factory=dict)
+    """What its data had of the data caches of nodes: `hits`, `misses`, `bytes_saved` and `evictions`; empty if no node
+    that has one has fetched any."""
     speculated: int = 0
     """Second attempts that were begun because the first one took too long."""
     speculated_won: int = 0
@@ -117,6 +127,19 @@ class Counters:
         ):
             raise InvariantBroken(f"counters that do not add up: {self}")
 
+    def note_gpus(self, peak_bytes: int, measured: int, busy_percent: int) -> bool:
+        """Add what workers of one node use of their GPUs now. Return whether so much has changed that it is worth
+        storing.
+        """
+        before = self.gpus
+        peak, count = before.get("peak_bytes", 0), before.get("measured", 0)
+        self.gpus = {
+            "peak_bytes": max(peak, peak_bytes),
+            "measured": count + measured,
+            "busy_percent": before.get("busy_percent", 0) + busy_percent,
+        }
+        return peak_bytes > peak or (count + measured) // GPUS_STORED_EVERY > count // GPUS_STORED_EVERY
+
     def end_broken(self) -> None:
         """Make the numbers of a step that is cancelled add up, whatever is wrong with them."""
         for name in ("planned", "succeeded", "failed", "items_total", "items_ok", "items_failed", "rows"):
@@ -152,6 +175,23 @@ class Counters:
         if not kind["detail"]:
             kind["detail"] = self._detail(detail, is_final=mini_batch < 0)
         return str(kind["key"])
+
+    def take_back_failure(self, cause: int, kind: str) -> None:
+        """Undo `add_failure` and the retry that followed. `kind`: what it returned."""
+        key = str(cause)
+        self.retries = max(0, self.retries - 1)
+        if self.failed_attempts.get(key, 0) > 1:
+            self.failed_attempts[key] -= 1
+        else:
+            self.failed_attempts.pop(key, None)
+            self.examples.pop(key, None)
+        known = self.kinds.get(kind)
+        if known is None:
+            self.kinds_left_out[0] = max(0, self.kinds_left_out[0] - 1)
+        elif known["attempts"] > 1:
+            known["attempts"] -= 1
+        else:
+            del self.kinds[kind]
 
     def give_up(
         self, key: str, before: list[str], failures: int, mini_batch: int, items: int, message: str, detail: str
@@ -191,15 +231,21 @@ class Counters:
             starts[name] = starts.get(name, 0) + value
         starts["init_max_us"] = max(starts.get("init_max_us", 0), start.init_us)
 
+    def add_cache_use(self, use: CacheReport) -> None:
+        """Count what the data of an attempt had of the data cache of its node."""
+        before = self.data_cache
+        told = {"hits": use.hits, "misses": use.misses, "bytes_saved": use.bytes_saved, "evictions": use.evictions}
+        self.data_cache = {name: before.get(name, 0) + count for name, count in told.items()}
+
     def add_duration(self, elapsed_us: int) -> None:
         """Count how long an attempt that succeeded took."""
         self.elapsed_us += elapsed_us
-        key = str(bin_of(elapsed_us))
-        self.durations[key] = self.durations.get(key, 0) + 1
+        number = bin_of(elapsed_us)
+        self.durations[number] = self.durations.get(number, 0) + 1
 
     def duration_s(self, share: float) -> float:
         """How long about this share of the attempts that succeeded took at most, in seconds; 0.0 before the first."""
-        return quantile_of({int(key): count for key, count in self.durations.items()}, share) / 1e6
+        return quantile_of(self.durations, share) / 1e6
 
     @property
     def measured(self) -> int:
@@ -210,9 +256,12 @@ class Counters:
         """How long an attempt that succeeded takes, in seconds; 0.0 before the first."""
         return self.elapsed_us / 1e6 / max(1, self.measured)
 
-    def mean_init_s(self) -> float:
-        """How long `init()` takes, in seconds, as far as workers have told; 0.0 before the first has."""
-        return float(self.starts.get("init_us", 0)) / 1e6 / max(1, self.starts.get("workers", 0))
+    def mean_start_s(self) -> float:
+        """How long a worker takes until it is ready, in seconds: its process, what the script imports, and `init()`; as
+        far as workers have told, 0.0 before the first has.
+        """
+        starts = self.starts
+        return float(starts.get("start_us", 0) + starts.get("init_us", 0)) / 1e6 / max(1, starts.get("workers", 0))
 
     def add_short_return(self, mini_batch: int, items: int, message: str, node_id: str, process: int) -> None:
         """Count items that got no result although `run()` returned."""
@@ -364,7 +413,10 @@ class Counters:
     @classmethod
     def from_json(cls, text: bytes) -> Counters:
         """Read the stored form."""
-        return cls(**json.loads(text)) if text else cls()
+        counters = cls(**json.loads(text)) if text else cls()
+        # The keys of JSON are texts.
+        counters.durations = {int(number): count for number, count in counters.durations.items()}
+        return counters
 
 
 _NAMES = tuple(one.name for one in fields(Counters))

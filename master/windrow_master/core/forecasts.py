@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from windrow_master.core.admission import first_steps, queued_jobs
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.needs import most_on, need_of
@@ -42,7 +43,8 @@ _IS_SOME = 1e-6
 
 
 class StepForecast(NamedTuple):
-    """Times are seconds from now; None: nobody knows. `begin_s`: when it gets a worker, 0 if it has one. `end_s`: when
+    """Times are seconds from now; None: nobody knows. `begin_s`: when it gets a worker, 0 if it has one; of a step that
+    waits for others, when the last of these ends. `end_s`: when
     its last mini-batch ends, and `latest_s` when it does if that one is among the slowest (95th percentile).
     `workers`: how many it is entitled to now, which need not be a whole number. `work_s`: what is left, in seconds of
     one worker.
@@ -95,26 +97,49 @@ def forecast(state: CoreState, now: Moment) -> Forecast:
     ahead = _Ahead(state, now)
     ahead.look()
     waiting = _waiting_jobs(state, ahead.room)
-    order = {step_id: at for at, step_id in enumerate(steps_in_line(state, demands_now(state, now)))}
+    demands = demands_now(state, now)
+    for job in queued_jobs(state):
+        demands.update((step.step_id, 1) for step in first_steps(job))
+    order = {step_id: at for at, step_id in enumerate(steps_in_line(state, demands))}
 
     def rank(job: Job) -> tuple[float, int, JobKey]:
-        running = [step.step_id for step in job.steps if step.state == StepState.RUNNING]
+        running = [step.step_id for step in _steps_at_work(job)]
+        # What would get a worker at once stands in no line.
+        unplaced = -1 if job.state == JobState.QUEUED else len(order)
         begins = [ahead.begins[step_id] for step_id in running if step_id in ahead.begins]
         return (
             min(begins, default=math.inf),
-            min((order[step_id] for step_id in running if step_id in order), default=len(order)),
+            min((order.get(step_id, unplaced) for step_id in running), default=unplaced),
             job.job_key,
         )
 
     line = tuple(job.job_key for job in sorted(waiting, key=rank))
     places = {job_key: place for place, job_key in enumerate(line, 1)}
     steps = {step_id: ahead.step(run) for step_id, run in ahead.runs.items()}
+    steps.update(_begins_after(state, steps))
     jobs = {
         job.job_key: _of_job(job, steps, places.get(job.job_key, 0), now)
         for job in state.jobs.values()
         if job.state not in ENDED_JOBS
     }
     return Forecast(jobs, steps, line, tuple(ahead.ends))
+
+
+def _begins_after(state: CoreState, steps: Mapping[StepId, StepForecast]) -> Iterator[tuple[StepId, StepForecast]]:
+    """When steps begin that wait for others of their job, where it is known when all of these end. Nothing is said of
+    those that begin only if an output says so.
+    """
+    for job in state.jobs.values():
+        if job.state != JobState.RUNNING or len(job.steps) == 1:
+            continue
+        ends = {one.settings.name: steps[one.step_id].end_s for one in job.steps if one.step_id in steps}
+        done = {one.settings.name for one in job.steps if one.state in DONE_STEPS}
+        for step in job.steps:
+            waits = [ends.get(name) for name in step.settings.depends_on if name not in done]
+            if step.state == StepState.WAITING and not step.settings.run_if and waits:
+                known = [end_s for end_s in waits if end_s is not None]
+                if len(known) == len(waits):
+                    yield step.step_id, StepForecast(max(known))
 
 
 def _waiting_jobs(state: CoreState, room: Room) -> list[Job]:
@@ -124,8 +149,17 @@ def _waiting_jobs(state: CoreState, room: Room) -> list[Job]:
         for job in state.jobs.values()
         if job.state in (JobState.QUEUED, JobState.RUNNING)
         and not any(_has_workers(state, step) for step in job.steps)
-        and any(step.state == StepState.RUNNING and step.counters.queued and room.of(step) for step in job.steps)
+        and any(
+            (job.state == JobState.QUEUED or step.counters.queued) and room.of(step) for step in _steps_at_work(job)
+        )
     ]
+
+
+def _steps_at_work(job: Job) -> list[Step]:
+    """The steps that run; of a queued job, those with which it begins."""
+    if job.state == JobState.QUEUED:
+        return first_steps(job)
+    return [step for step in job.steps if step.state == StepState.RUNNING]
 
 
 def _has_workers(state: CoreState, step: Step) -> bool:
@@ -285,14 +319,14 @@ def _run_of(state: CoreState, step: Step, most: int, now: Moment) -> _Run | None
         return _Run(step, demand, None, goes_on=True)
     # What fails takes time as well, and runs again.
     mean_s = counters.mean_s() * (1 + counters.retries / max(1, counters.ran))
-    demand = min(demand, _rate_bound(step, mean_s))
+    demand = min(demand, rate_bound(step, mean_s))
     leased = heapq.nsmallest(max(1, _workers_now(state, step)), (state.leases[one].granted_s for one in step.lease_ids))
     running = [max(mean_s - (now.monotonic_s - at_s), mean_s * _LEAST) for at_s in leased]
     work_s = max(0, unended - len(running)) * mean_s + sum(running)
     return _Run(step, demand, work_s, follows, max(running, default=0.0), work_s)
 
 
-def _rate_bound(step: Step, mean_s: float) -> int:
+def rate_bound(step: Step, mean_s: float) -> int:
     """How many workers are enough for its rate limit."""
     rate_per_s = step.settings.rate_per_s
     if math.isinf(rate_per_s):

@@ -14,6 +14,7 @@ class Lease:
 
     __slots__ = (
         "attempt",
+        "begun_s",
         "exclusive",
         "generation",
         "granted_s",
@@ -46,6 +47,8 @@ class Lease:
         self.node_id = node_id
         self.granted_s = granted_s
         """Monotonic."""
+        self.begun_s: float | None = None
+        """Monotonic: when a worker began it, as far as its node has said; kept for nodes that an engine may end."""
         self.attempt = attempt
         """Counted from 1."""
         self.exclusive = exclusive

@@ -22,9 +22,12 @@ Invariants:
 
 from __future__ import annotations
 
+import math
+
 from windrow.common.quantities import counted
 
 from windrow_master.core import effects as fx
+from windrow_master.core.allocated_nodes import link, note_charged, note_left, why_not_admitted
 from windrow_master.core.attempts import lose_leases
 from windrow_master.core.blame import fail_if_given_up, forget_standing
 from windrow_master.core.commands import (
@@ -40,9 +43,11 @@ from windrow_master.core.commands import (
     SetCapacity,
 )
 from windrow_master.core.endings import forget_node_of_endings
+from windrow_master.core.gpus import note_gpu_uses, note_idle_gpus
 from windrow_master.core.ids import LeaseId, NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.ledger import drop_workers, note_now_and_then, set_workers
+from windrow_master.core.lifetimes import note_begun
 from windrow_master.core.pools import pools_of
 from windrow_master.core.refused import Refused
 from windrow_master.core.state import LOST_SECRETS_KEPT, CoreState, Node, Step
@@ -55,6 +60,8 @@ DIGEST_MISMATCHES_MAX = 4
 
 def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Refused | None:
     """Admit an incarnation of a node."""
+    if refused := why_not_admitted(state, command.allocation, command.node_id, command.node_incarnation):
+        return refused
     known = state.nodes.get(command.node_id)
     if known is not None and known.secret_digest and known.secret_digest != command.secret_digest:
         wait_s = max(0.0, known.expires_s - now.monotonic_s)
@@ -88,6 +95,8 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
         state.add_node_event(now, command.node_id, "node_registered", command.node_id)
     known.has(command.resources)
     known.labels = command.labels
+    known.ends_s = now.monotonic_s + command.lifetime_s
+    known.allocation = command.allocation
     known.secret_digest = command.secret_digest
     state.lost_secrets.pop(command.node_id, None)
     for step_id, identity in command.held_steps:
@@ -100,6 +109,7 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
         state.shares.streams = []
         state.share_out_anew()
     _note_sign_of_life(state, known, now)
+    link(state, known, now)
     state.touch_node(known)
     return None
 
@@ -153,6 +163,14 @@ def on_heartbeat_node(state: CoreState, command: HeartbeatNode, now: Moment) -> 
         return node
     _note_sign_of_life(state, node, now, command.next_s)
     note_now_and_then(state, node, now)
+    if command.gpu_count is not None and node.has_gpus(command.gpu_count):
+        state.shares.streams = []
+        state.share_out_anew()
+    if command.idle_gpus or node.idle_gpus:
+        note_idle_gpus(state, node, command.idle_gpus, now)
+    note_gpu_uses(state, node, command.gpu_uses)
+    if command.running and (node.ends_s < math.inf or node.allocation):
+        note_begun(state, node, command.running, now)
     for step_id in command.ready_steps:
         step = state.steps.get(step_id)
         if step is not None:
@@ -396,17 +414,25 @@ def on_remove_node(state: CoreState, command: RemoveNode, now: Moment) -> Refuse
     return None
 
 
-def lose_node(state: CoreState, node: Node, message: str, now: Moment, event: str = "node_lost") -> None:
+def lose_node(
+    state: CoreState, node: Node, message: str, now: Moment, event: str = "node_lost", *, taken: bool = False
+) -> None:
     """Give a node up: its leases go back, and it is forgotten except for a cordon (node invariant 3).
 
-    If the node was leaving anyway, the loss does not count against its mini-batches. Otherwise, on machines that can be
-    withdrawn at short notice, long mini-batches would look like killers of nodes.
+    If the node was leaving anyway, its lifetime has ended, or an engine has taken it (`taken`), the loss does not count
+    against its mini-batches. Otherwise, on machines that can be withdrawn at short notice, long mini-batches would look
+    like killers of nodes.
     """
-    leaving = node.state == NodeState.DRAINING
+    if taken:
+        node.ends_s = min(node.ends_s, now.monotonic_s)
+    leaving = node.state == NodeState.DRAINING or now.monotonic_s >= node.ends_s
     drop_workers(state, node, now)
     node.become(NodeState.LOST)
-    node.message = message
-    lose_leases(state, node, sorted(node.lease_ids), now, lost=not leaving)
+    node.message, node.last_fault = message, None
+    why = message if taken else ""
+    note_charged(state, node, lose_leases(state, node, sorted(node.lease_ids), now, lost=not leaving, why=why))
+    if event == "node_left":
+        note_left(state, node, now)
     if node.stream:
         state.effects.append(fx.CloseStream(node.node_id, node.stream))
         node.stream = 0

@@ -148,7 +148,9 @@ def _queue(step: Step, command: PlanGroup) -> None:
     done = {taken.mini_batch for taken in command.taken}
     ranked = zip(range(first, stop), RANK.iter_unpack(command.ranks), strict=True)
     left = [(index, rank) for index, (rank,) in ranked if index not in done]
-    step.ready.add_ranked([index for index, _ in left], [rank for _, rank in left])
+    entries = step.ready.add_ranked([index for index, _ in left], [rank for _, rank in left])
+    if step.nodes.preferred is not None:
+        step.nodes.preferred.sort(entries, step.mini_batches.recipe_crcs)
 
 
 def _gaps(first: int, stop: int, taken: Sequence[TakenOver]) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from windrow.common.queue_settings import PRIORITY_MAX, WEIGHT_MAX, WHOLE_CLUSTER, QueueSettings
 
 from windrow_master.core.commands import Moment
-from windrow_master.core.forecasts import Forecast, Room, demands_now, forecast
+from windrow_master.core.forecasts import Forecast, Room, StepForecast, demands_now, forecast
 from windrow_master.core.ids import StepId
 from windrow_master.core.needs import need_of
 from windrow_master.core.pools import is_in_pool
@@ -24,6 +24,7 @@ _COUNTS = 0.05
 """A change that gives a project less than this part of a slot more is none."""
 
 ENDS_MAX = 3
+STEPS_MAX = 20
 """Ends of other jobs that are named."""
 
 
@@ -78,6 +79,14 @@ class InLine(NamedTuple):
     begin_s: float | None
 
 
+class StepAhead(NamedTuple):
+    """What lies ahead of a step of a job with several steps."""
+
+    job_id: str
+    step: str
+    forecast: StepForecast
+
+
 class QueueReason(NamedTuple):
     """What a project has (`held`: by its live workers), is entitled to (`fair`) and could use (`wanted`), in slots;
     `total`: of all nodes that serve. `limited`: a limit of its own is what it lacks.
@@ -97,6 +106,8 @@ class QueueReason(NamedTuple):
     settings_changes: tuple[SettingChange, ...]
     ends: tuple[EndChange, ...]
     line: tuple[InLine, ...]
+    steps: tuple[StepAhead, ...]
+    """Of jobs of the project with several steps: those of which something is known, the next ones first."""
 
 
 def reason_of_queue(state: CoreState, project: str, now: Moment) -> QueueReason:
@@ -144,6 +155,7 @@ class _Asked:
             changes,
             tuple(self._ends(ahead, mine)),
             tuple(self._line(ahead)),
+            tuple(self._steps(ahead)),
         )
 
     def _demand_of(self, project: str) -> float:
@@ -231,3 +243,19 @@ class _Asked:
             job = self._state.jobs[job_key]
             if job.queue == self._project:
                 yield InLine(job.job_id, place, ahead.jobs[job_key].begin_s)
+
+    def _steps(self, ahead: Forecast) -> list[StepAhead]:
+        """The first ones of those of which a start or an end is known."""
+        found = []
+        for step_id, one in ahead.steps.items():
+            step = self._state.steps[step_id]
+            job = self._state.jobs[step.job_key]
+            if job.queue == self._project and len(job.steps) > 1 and (one.begin_s or one.end_s is not None):
+                found.append(StepAhead(job.job_id, step.settings.name, one))
+
+        def next_s(one: StepAhead) -> tuple[float, bool, str, str]:
+            begin_s, end_s = one.forecast.begin_s, one.forecast.end_s
+            return begin_s or end_s or 0.0, bool(begin_s), one.job_id, one.step
+
+        found.sort(key=next_s)
+        return found[:STEPS_MAX]

@@ -24,7 +24,7 @@ from windrow_master.core.ledger import note_lived
 from windrow_master.core.refused import Refused, job_ended, job_unknown
 from windrow_master.core.shares import fair_slots
 from windrow_master.core.state import CoreState, Queue
-from windrow_master.core.states import ENDED_JOBS, StepState
+from windrow_master.core.states import ENDED_JOBS, JobState, StepState
 from windrow_master.core.steps import too_many_jobs
 
 QUEUES_MAX = 1_000
@@ -35,7 +35,8 @@ POOLS_MAX = 100
 
 class QueueUse(NamedTuple):
     """What a project has, and what waits in its queue. `fair`: the slots that it is entitled to now; `workers`: live
-    ones of its steps, on all nodes; `ready`, `leased`: mini-batches.
+    ones of its steps, on all nodes; `ready`, `leased`: mini-batches. `queued_jobs`: those of the open ones that are not
+    admitted yet.
     """
 
     open_jobs: int = 0
@@ -43,6 +44,7 @@ class QueueUse(NamedTuple):
     workers: int = 0
     ready: int = 0
     leased: int = 0
+    queued_jobs: int = 0
 
 
 def on_set_queues(state: CoreState, command: SetQueues, now: Moment) -> list[Queue] | Refused:
@@ -71,6 +73,7 @@ def on_set_queues(state: CoreState, command: SetQueues, now: Moment) -> list[Que
     by = f" by {command.by}" if command.by else ""
     state.add_event(now, None, "queues_set", f"revision {state.queue_revision}{by}: {', '.join(changed)}")
     state.share_out_anew()
+    state.admission_wanted = True
     return [state.queues[name] for name in changed]
 
 
@@ -126,7 +129,7 @@ def on_update_job(state: CoreState, command: UpdateJob, now: Moment) -> JobKey |
     if job.state in ENDED_JOBS:
         return job_ended(job.job_id)
     if command.project is not None and command.project != job.queue:
-        if refused := too_many_jobs(state, command.project):
+        if refused := too_many_jobs(state, command.project, job.document):
             return refused
         for node in state.nodes.values():
             # What its workers have lived so far is the earlier project's.
@@ -144,6 +147,7 @@ def on_update_job(state: CoreState, command: UpdateJob, now: Moment) -> JobKey |
     if (words := state.update_events.words(job.job_id, message, now.monotonic_s)) is not None:
         state.add_event(now, key, "updated", words)
     state.share_out_anew()
+    state.admission_wanted = True
     return key
 
 
@@ -167,6 +171,7 @@ def uses(state: CoreState) -> dict[str, QueueUse]:
         running = [step for step in job.steps if step.state == StepState.RUNNING]
         found[job.queue] = use._replace(
             open_jobs=use.open_jobs + 1,
+            queued_jobs=use.queued_jobs + (job.state == JobState.QUEUED),
             ready=use.ready + sum(step.counters.queued for step in running),
             leased=use.leased + sum(step.counters.leased for step in running),
         )

@@ -16,7 +16,7 @@ from windrow_master.core.standing import Past
 RANK_MAX = 2**63 - 1
 NO_PAST = Past(())
 _INDEX_BITS = 32
-_INDEX_MASK = (1 << _INDEX_BITS) - 1
+INDEX_MASK = (1 << _INDEX_BITS) - 1
 
 
 @dataclass(slots=True)
@@ -35,6 +35,12 @@ class ReadyQueue:
     """By index: 1 while it waits in `ranked`."""
     retries: dict[Past, deque[tuple[float, int]]] = field(default_factory=dict)
     """What failed: (since when it waits, index), by the nodes where it did. None is empty."""
+    lives: dict[int, float] = field(default_factory=dict)
+    """By index, how long a node must live that gets it (`lifetimes`): of those that took much longer than others."""
+    long: dict[int, float] = field(default_factory=dict)
+    """Those of them that may run now. They wait for a node that lives so long."""
+    longest_life_s: float = 0.0
+    """How long one of the nodes lives that may have them."""
     delayed: list[tuple[float, int, Past]] = field(default_factory=list)
     """Heap of (not before, index, where it failed)."""
     size: int = 0
@@ -52,16 +58,18 @@ class ReadyQueue:
                 self.fresh.append((start, stop))
             self.size += stop - start
 
-    def add_ranked(self, indices: Iterable[int], ranks: Iterable[int]) -> None:
-        """Add mini-batches with their ranks, from 0 to `RANK_MAX`. Higher ranks go first; equal ranks go by index."""
+    def add_ranked(self, indices: Iterable[int], ranks: Iterable[int]) -> list[int]:
+        """Add mini-batches with their ranks, from 0 to `RANK_MAX`; return their entries. Higher ranks go first; equal
+        ranks go by index.
+        """
         added = [(RANK_MAX - rank) << _INDEX_BITS | index for index, rank in zip(indices, ranks, strict=True)]
         if not added:
-            return
-        last = max(entry & _INDEX_MASK for entry in added)
+            return added
+        last = max(entry & INDEX_MASK for entry in added)
         if last >= len(self.in_ranked):
             self.in_ranked.extend(bytes(max(last + 1 - len(self.in_ranked), len(self.in_ranked))))
         for entry in added:
-            self.in_ranked[entry & _INDEX_MASK] = 1
+            self.in_ranked[entry & INDEX_MASK] = 1
         if len(added) > len(self.ranked):
             # After a restart, all of them come at once.
             self.ranked.extend(added)
@@ -70,6 +78,7 @@ class ReadyQueue:
             for entry in added:
                 heapq.heappush(self.ranked, entry)
         self.size += len(added)
+        return added
 
     def put_back(self, index: int, now: float, past: Past = NO_PAST, not_before: float = 0.0) -> None:
         """Put back a mini-batch that was leased before."""
@@ -80,9 +89,34 @@ class ReadyQueue:
         self.size += 1
 
     def ready_count(self, now: float) -> int:
-        """How many mini-batches may run now, including retries."""
+        """How many mini-batches may run now, including retries; not those for which no node lives long enough."""
         self.release_due(now)
-        return self.size - len(self.delayed)
+        beyond = sum(life_s >= self.longest_life_s for life_s in self.long.values()) if self.long else 0
+        return self.size - len(self.delayed) - beyond
+
+    @property
+    def anywhere(self) -> int:
+        """How many may run now on any node, as of the last `release_due`."""
+        return self.size - self.retry_count - len(self.delayed) - len(self.long)
+
+    @property
+    def has_only_long(self) -> bool:
+        """Whether all that may run now needs a node that lives long."""
+        return bool(self.long) and len(self.long) + len(self.delayed) == self.size
+
+    @property
+    def least_life_s(self) -> float:
+        """How long a node must live, at least, to get one of those that need much time."""
+        return min(self.long.values(), default=0.0)
+
+    def note_life(self, index: int, life_s: float) -> None:
+        """Note how long a node must live to get a mini-batch that is not in the queue now. It is never noted less."""
+        self.lives[index] = max(self.lives.get(index, 0.0), life_s)
+
+    def take_long(self, index: int) -> None:
+        """Remove one that waits for a node that lives long."""
+        del self.long[index]
+        self.size -= 1
 
     def take_retries(self, past: Past, count: int) -> list[int]:
         """Remove and return up to `count` mini-batches that failed on these nodes, the longest waiting first."""
@@ -101,7 +135,7 @@ class ReadyQueue:
         while self.returned and len(taken) < count:
             taken.append(heapq.heappop(self.returned))
         while self.ranked and len(taken) < count:
-            index = heapq.heappop(self.ranked) & _INDEX_MASK
+            index = heapq.heappop(self.ranked) & INDEX_MASK
             if self.in_ranked[index]:
                 self.in_ranked[index] = 0
                 taken.append(index)
@@ -113,6 +147,38 @@ class ReadyQueue:
                 self.fresh.appendleft((middle, stop))
         self.size -= len(taken)
         return taken
+
+    def waiting_ranked(self) -> list[int]:
+        """The entries of `ranked` that still wait, in no order."""
+        return [entry for entry in self.ranked if self.in_ranked[entry & INDEX_MASK]]
+
+    def rank_fresh(self, most: int) -> list[int]:
+        """Give the first `most` mini-batches without a rank the lowest one, so that each can be taken alone. Return
+        their entries.
+        """
+        moved: list[int] = []
+        while self.fresh and len(moved) < most:
+            start, stop = self.fresh.popleft()
+            middle = min(stop, start + most - len(moved))
+            moved.extend(range(start, middle))
+            if middle < stop:
+                self.fresh.appendleft((middle, stop))
+        self.size -= len(moved)
+        return self.add_ranked(moved, (0 for _ in moved))
+
+    def is_next(self, entry: int) -> bool:
+        """Whether no other mini-batch goes before one of `ranked`, but some of the same rank."""
+        while self.ranked and not self.in_ranked[self.ranked[0] & INDEX_MASK]:
+            heapq.heappop(self.ranked)
+        return not self.returned and (not self.ranked or entry >> _INDEX_BITS <= self.ranked[0] >> _INDEX_BITS)
+
+    def take_ranked(self, index: int) -> bool:
+        """Remove one mini-batch of `ranked`; False if it does not wait there."""
+        if index >= len(self.in_ranked) or not self.in_ranked[index]:
+            return False
+        self.in_ranked[index] = 0
+        self.size -= 1
+        return True
 
     def remove(self, index: int) -> bool:
         """Remove one mini-batch; False if it is not in the queue."""
@@ -126,9 +192,10 @@ class ReadyQueue:
                     self.fresh.insert(at, part)
             self.size -= 1
             return True
-        if index < len(self.in_ranked) and self.in_ranked[index]:
-            self.in_ranked[index] = 0
-            self.size -= 1
+        if self.take_ranked(index):
+            return True
+        if index in self.long:
+            self.take_long(index)
             return True
         if index in self.returned:
             self.returned.remove(index)
@@ -160,6 +227,8 @@ class ReadyQueue:
         self.in_ranked.clear()
         self.delayed.clear()
         self.retries.clear()
+        self.lives.clear()
+        self.long.clear()
         self.size = self.retry_count = 0
 
     def shift(self, gap_s: float) -> None:
@@ -170,7 +239,9 @@ class ReadyQueue:
                 waiting[at] = (since + gap_s, index)
 
     def _return(self, index: int, now: float, past: Past) -> None:
-        if past.nodes:
+        if index in self.lives:
+            self.long[index] = self.lives[index]
+        elif past.nodes:
             self.retries.setdefault(past, deque()).append((now, index))
             self.retry_count += 1
         else:

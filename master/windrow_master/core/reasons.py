@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from windrow_master.core.admission import Admission, standing_of
 from windrow_master.core.commands import ExplainJob, Moment
-from windrow_master.core.ids import NodeId
+from windrow_master.core.gathering import gathers, needed, nodes_that_take_work
+from windrow_master.core.gpus import IdleGpu, idle_gpus
+from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.leases import Lease
+from windrow_master.core.lifetimes import TWICE, can_finish, left_s, wanted_s
 from windrow_master.core.needs import Shortage, shortage
 from windrow_master.core.plans import RESUMES_AT, must_wait
 from windrow_master.core.pools import is_in_pool, working_nodes
 from windrow_master.core.refused import Refused
 from windrow_master.core.shares import ProjectShare, free_shortage, project_share
 from windrow_master.core.state import CoreState, Job, Node, Step
-from windrow_master.core.states import DONE_STEPS, ENDED_STEPS, JobState, NodeState, StepState
+from windrow_master.core.states import DONE_STEPS, ENDED_STEPS, AllocationState, JobState, NodeState, StepState
+
+if TYPE_CHECKING:
+    from windrow_master.core.allocations import Fleet, FleetGroup
 
 QUIET_S = 60.0
 """A running step without any result for longer is reported as making no progress."""
@@ -39,6 +46,8 @@ class Code(StrEnum):
     CANCELLED = "CANCELLED"
     CANCELLING = "CANCELLING"
     """It is cancelled, and nodes still end its workers."""
+    NOT_ADMITTED = "NOT_ADMITTED"
+    """Its job is queued: nothing of it has begun."""
     WAITS_FOR_STEPS = "WAITS_FOR_STEPS"
     JOB_PAUSED = "JOB_PAUSED"
     MASTER_HELD = "MASTER_HELD"
@@ -48,10 +57,14 @@ class Code(StrEnum):
     DIVIDING_INPUT = "DIVIDING_INPUT"
     NO_NODE = "NO_NODE"
     NO_NODE_IN_POOL = "NO_NODE_IN_POOL"
+    WAITS_FOR_AGENTS = "WAITS_FOR_AGENTS"
+    """No node may work on it, and a fleet gets agents that may."""
     NODES_SET_ASIDE = "NODES_SET_ASIDE"
     """No node takes work."""
     NODES_TOO_SMALL = "NODES_TOO_SMALL"
     """No node has what a worker needs, even with no other worker."""
+    NODES_END_TOO_SOON = "NODES_END_TOO_SOON"
+    """No node lives long enough for a mini-batch (`lifetimes`)."""
     NODE_FAULT = "NODE_FAULT"
     RETRY_DELAYED = "RETRY_DELAYED"
     RATE_LIMITED = "RATE_LIMITED"
@@ -59,6 +72,8 @@ class Code(StrEnum):
     NODES_GAVE_UP = "NODES_GAVE_UP"
     NODES_ANSWER = "NODES_ANSWER"
     """Nodes are being notified of the step."""
+    GATHERING_NODES = "GATHERING_NODES"
+    """It begins on several nodes at once, and has not all of them yet."""
     NODES_FULL = "NODES_FULL"
     NODES_BUSY = "NODES_BUSY"
     PROJECT_LIMIT = "PROJECT_LIMIT"
@@ -72,6 +87,19 @@ class Code(StrEnum):
     ENDING_WORKERS = "ENDING_WORKERS"
     """All mini-batches are done; nodes end its workers before the output is made."""
     GATHERING_ROWS = "GATHERING_ROWS"
+
+
+WAIT_FOR_A_NODE = frozenset(
+    (
+        Code.NO_NODE,
+        Code.NO_NODE_IN_POOL,
+        Code.NODES_SET_ASIDE,
+        Code.NODES_TOO_SMALL,
+        Code.NODES_END_TOO_SOON,
+        Code.GATHERING_NODES,
+    )
+)
+"""Codes of steps for which another node may be what they wait for."""
 
 
 class OldestLease(NamedTuple):
@@ -101,6 +129,42 @@ class AtWork(NamedTuple):
     workers: int
     for_s: float
     """The longest of them."""
+
+
+class FleetAsk(NamedTuple):
+    """What a group of a fleet does for agents that may work on a step. `asked`, `starting`: its allocations that its
+    engine has not started, and those whose agent has not joined yet. `engine_says`: why the engine has not started the
+    one that waits longest; `why_not_more`: why the group has not more. `paused`: somebody has paused it; by whom.
+    `silent_s`: since when its program has not been heard; inf if this master has never heard it.
+    """
+
+    fleet: str
+    group: str
+    provider: str
+    asked: int = 0
+    starting: int = 0
+    engine_says: str = ""
+    why_not_more: str = ""
+    paused: bool = False
+    paused_by: str = ""
+    silent_s: float = 0.0
+
+
+class Gathering(NamedTuple):
+    """How far a step is that begins on `needed` nodes at once. `able`: nodes that may have its workers; `nodes`: those
+    on which it holds a place, of which `ready` take its work. `held_s`: for how long it has held some and not all;
+    `rests_s`: for how long it holds none; `is_behind`: another step gathers on these nodes first. `entitled`: how many
+    workers it is entitled to; None if that is not what it lacks.
+    """
+
+    needed: int
+    able: int
+    nodes: int
+    ready: int
+    entitled: int | None
+    held_s: float | None
+    rests_s: float
+    is_behind: bool
 
 
 class Reason(NamedTuple):
@@ -137,12 +201,23 @@ class Reason(NamedTuple):
     """Of NODES_TOO_SMALL: what no node has. Of others: what no node has free."""
     share: ProjectShare | None = None
     """Where its project stands, if others have the slots."""
+    gathering: Gathering | None = None
+    """Of GATHERING_NODES."""
+    admission: Admission | None = None
+    """Of NOT_ADMITTED: what goes before its job."""
+    fleets: tuple[FleetAsk, ...] = ()
+    """Of a step for which there is no node: what fleets do that may get one."""
     pool: str = ""
     """The pool that the step names."""
     pools: tuple[str, ...] = ()
     """The pools of the connected nodes."""
     next_s: float | None = None
     """The next one may begin in this time; None if that is not known."""
+    wanted_s: float = 0.0
+    """Of NODES_END_TOO_SOON: how long a worker takes for its next mini-batch, nearly always."""
+    ran_s: float = 0.0
+    """Of NODES_END_TOO_SOON: how long the one that waits had run when the end of its node cut it off; 0.0 if that is
+    not why."""
     rate_per_s: float = math.inf
     """The rate limit of the step."""
     rate_counts_items: bool = False
@@ -152,6 +227,8 @@ class Reason(NamedTuple):
     """What nodes report of the workers of a step whose mini-batches are leased, those nearest to a result first; empty
     before the first report.
     """
+    idle_gpus: tuple[IdleGpu, ...] = ()
+    """Workers that hold GPUs and do not use them: of this step; where it waits for GPUs, of all."""
 
 
 def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[Reason] | Refused:
@@ -160,7 +237,50 @@ def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[R
     if key is None:
         return Refused("JOB_UNKNOWN", f"No job named {command.job_id!r} is running.")
     job = state.jobs[key]
-    return [_reason(state, job, step, now) for step in job.steps]
+    idle = idle_gpus(state, now)
+    found = (_with_idle_gpus(_reason(state, job, step, now), step, idle) for step in job.steps)
+    return [_with_fleets(state, reason, step, now) for reason, step in zip(found, job.steps, strict=True)]
+
+
+def _with_fleets(state: CoreState, reason: Reason, step: Step, now: Moment) -> Reason:
+    """The reason of a step, with what fleets do where it waits for a node."""
+    if reason.code not in WAIT_FOR_A_NODE or not state.fleets:
+        return reason
+    compute = step.settings.compute
+    asks = tuple(
+        _ask(state, fleet, group, now)
+        for _, fleet in sorted(state.fleets.items())
+        for group in fleet.groups
+        if not compute or not group.pool or group.pool == compute
+    )
+    if asks and reason.code in (Code.NO_NODE, Code.NO_NODE_IN_POOL):
+        return reason._replace(code=Code.WAITS_FOR_AGENTS, fleets=asks, pool=compute)
+    return reason._replace(fleets=asks)
+
+
+def _ask(state: CoreState, fleet: Fleet, group: FleetGroup, now: Moment) -> FleetAsk:
+    own = [one for one in state.allocations.values() if (one.fleet, one.group) == (fleet.name, group.name)]
+    asked = [one for one in own if one.state != AllocationState.STARTED]
+    heard_s = state.fleet_view.heard_s.get(fleet.name, -math.inf)
+    return FleetAsk(
+        fleet.name,
+        group.name,
+        group.provider,
+        len(asked),
+        sum(one.join_time is None for one in own) - len(asked),
+        next((one.reason for one in asked if one.reason), ""),
+        group.status.reason,
+        fleet.paused,
+        fleet.paused_by,
+        now.monotonic_s - heard_s,
+    )
+
+
+def _with_idle_gpus(reason: Reason, step: Step, idle: Sequence[IdleGpu]) -> Reason:
+    """The reason of a step, with the workers that hold GPUs without using them, as far as they concern it."""
+    waits = step.settings.gpus_per_worker > 0 and reason.code in (Code.NODES_BUSY, Code.NODES_FULL, Code.PROJECT_LIMIT)
+    found = tuple(one for one in idle if waits or one.step_id == step.step_id) if idle else ()
+    return reason._replace(idle_gpus=found) if found else reason
 
 
 def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> Reason:
@@ -169,6 +289,8 @@ def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> Reason:
         return Reason(name, Code.CANCELLING, nodes=tuple(sorted(step.workers.ending_on)))
     if step.state in ENDED_STEPS:
         return reason_of_ended(name, step.state, step.message, job.message)
+    if job.state == JobState.QUEUED and not step.settings.depends_on:
+        return Reason(name, Code.NOT_ADMITTED, job_id=job.job_id, admission=standing_of(state, job))
     if step.state == StepState.WAITING:
         return _waiting(job, step)
     if step.state == StepState.CONCATENATING:
@@ -276,10 +398,17 @@ def _nowhere(state: CoreState, step: Step) -> Reason | None:
     if not _serving(pool):
         states = Counter("cordoned" if node.cordoned else node.state.name.lower() for node in pool)
         sick = next((node for node in pool if node.state == NodeState.QUARANTINED and node.message), None)
+        project = state.jobs[step.job_key].queue
+
+        def sees(other: StepId) -> bool:
+            """Whether a step is of the same project: who may ask about one sees the other."""
+            found = state.steps.get(other)
+            return found is not None and state.jobs[found.job_key].queue == project
+
         return Reason(
             name,
             Code.NODES_SET_ASIDE,
-            message="" if sick is None else sick.message,
+            message="" if sick is None else sick.fault_text(sees),
             nodes=() if sick is None else (sick.node_id,),
             counts=tuple(sorted(states.items())),
         )
@@ -300,7 +429,7 @@ def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
     if step.progress.fault_message:
         limit_s = step.settings.progress_update_timeout_s
         return Reason(name, Code.NODE_FAULT, step.progress.fault_message, queued=queued, limit_s=limit_s)
-    if not step.ready.ready_count(now.monotonic_s):
+    if not step.ready.ready_count(now.monotonic_s) and not step.ready.long:
         due_s = step.ready.delayed[0][0]
         next_s = None if math.isinf(due_s) else due_s - now.monotonic_s
         return Reason(name, Code.RETRY_DELAYED, queued=queued, next_s=next_s)
@@ -320,7 +449,22 @@ def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
             return Reason(name, Code.NODES_GAVE_UP, step.counters.main_failure(), queued=queued, given_up=given_up)
         return Reason(name, Code.NODES_DOUBTED, queued=queued, doubts=doubts, given_up=given_up)
     chosen = working_nodes(state, step, _by_name(_serving(state.nodes.values())))
+    if gathers(step):
+        gathering = _gathering(step, chosen, now)
+        return Reason(name, Code.GATHERING_NODES, queued=queued, gathering=gathering, share=project_share(state, step))
     names = tuple(node.node_id for node in chosen)
+    if chosen and not any(can_finish(node, step, now) for node in chosen):
+        last = max(chosen, key=lambda node: node.ends_s)
+        is_long = step.ready.has_only_long
+        return Reason(
+            name,
+            Code.NODES_END_TOO_SOON,
+            nodes=(last.node_id,),
+            queued=queued,
+            next_s=left_s(last, now),
+            wanted_s=max(wanted_s(last, step), step.ready.least_life_s if is_long else 0.0),
+            ran_s=step.ready.least_life_s / TWICE if is_long else 0.0,
+        )
     having = [node for node in chosen if step.step_id in node.shares]
     if any(step.step_id not in node.capacity for node in having) or not chosen:
         return Reason(name, Code.NODES_ANSWER, nodes=names, queued=queued)
@@ -338,6 +482,20 @@ def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
     code = Code.NODES_BUSY if others else Code.NODES_FULL
     return Reason(
         name, code, nodes=names, counts=_counted(others), queued=queued, short=free_shortage(state, step), share=share
+    )
+
+
+def _gathering(step: Step, nodes: Iterable[Node], now: Moment) -> Gathering:
+    known = step.gathering
+    return Gathering(
+        needed(step),
+        known.able,
+        known.nodes,
+        nodes_that_take_work(step, nodes),
+        known.entitled,
+        None if known.since_s is None else now.monotonic_s - known.since_s,
+        max(0.0, known.rests_until_s - now.monotonic_s),
+        known.is_behind,
     )
 
 

@@ -64,6 +64,49 @@ class QueueRow(NamedTuple):
     """Name of the client token that set them; empty where none was asked for."""
 
 
+class FleetRow(NamedTuple):
+    """A fleet: upserted, keyed by name."""
+
+    name: str
+    groups: bytes
+    """JSON list: core.allocations.FleetGroup."""
+    program: str
+    """Who runs it, in words."""
+    program_incarnation: str
+    program_time: float
+    """Seconds since 1970, wall clock: for people only."""
+    earlier: bytes
+    """JSON list: digests of the incarnations that had it before, the newest last."""
+    paused: int
+    paused_by: str
+    """Name of the client token that paused or resumed it; empty where none was asked for."""
+    pause_time: float | None
+    revision: int
+    """Counted up by each change of an operator."""
+
+
+class AllocationRow(NamedTuple):
+    """What a fleet asks an engine for: upserted, keyed by name."""
+
+    name: str
+    fleet: str
+    group_name: str
+    engine_id: str
+    """What the engine calls it; empty: it has not said yet."""
+    state: int
+    """core.states.AllocationState."""
+    reason: str
+    begin_time: float
+    """This and the following: seconds since 1970, wall clock."""
+    queue_time: float | None
+    start_time: float | None
+    join_time: float | None
+    end_time: float | None
+    node_id: str
+    """The node that its agent is, or was last; empty: none has joined."""
+    node_incarnation: str
+
+
 class LedgerRow(NamedTuple):
     """What worker time a job has spent, on one day, in one pool, under one project: upserted, keyed by the first four.
     It stays when the job is deleted. Sums in µs.
@@ -284,6 +327,12 @@ class Dirty:
     nodes_removed: list[NodeId] = field(default_factory=list)
     """Nodes whose rows go; none of them is in `nodes`."""
     queues: list[QueueRow] = field(default_factory=list)
+    fleets: list[FleetRow] = field(default_factory=list)
+    fleets_removed: list[str] = field(default_factory=list)
+    """Fleets whose rows go; none of them is in `fleets`."""
+    allocations: list[AllocationRow] = field(default_factory=list)
+    allocations_removed: list[str] = field(default_factory=list)
+    """Allocations whose rows go; none of them is in `allocations`."""
     ledger: list[LedgerRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     row_blocks: list[RowBlock] = field(default_factory=list)
@@ -302,6 +351,10 @@ class Dirty:
                 self.nodes,
                 self.nodes_removed,
                 self.queues,
+                self.fleets,
+                self.fleets_removed,
+                self.allocations,
+                self.allocations_removed,
                 self.ledger,
                 self.events,
             )
@@ -365,5 +418,9 @@ class Snapshot:
     lease_prefixes: frozenset[int] = frozenset()
     """Of all incarnations so far."""
     queues: list[QueueRow] = field(default_factory=list)
+    fleets: list[FleetRow] = field(default_factory=list)
+    """By name."""
+    allocations: list[AllocationRow] = field(default_factory=list)
+    """Those that have ended too, by name."""
     ledger: list[LedgerRow] = field(default_factory=list)
     """Those of the jobs."""

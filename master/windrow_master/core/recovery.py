@@ -8,6 +8,7 @@ from collections.abc import Callable
 from windrow.common.queue_settings import QueueSettings
 
 from windrow_master.core import ledger
+from windrow_master.core.admission import enter
 from windrow_master.core.budgets import count_failure
 from windrow_master.core.causes import TRAITS
 from windrow_master.core.commands import AdoptJob, Moment
@@ -45,6 +46,8 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
         name, settings, revision, change_time, changed_by = stored
         state.queues[name] = Queue(name, QueueSettings.from_json(settings), revision, change_time, changed_by)
         state.queue_revision = max(state.queue_revision, revision)
+    if snapshot.fleets or snapshot.allocations:
+        _load_fleets(state, snapshot)
     for row in snapshot.nodes:
         node = _node(row)
         if node.state == NodeState.LOST:
@@ -52,13 +55,31 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
         else:
             node.expires_s = now.monotonic_s + state.timing.adoption_grace_s
             state.nodes[node.node_id] = node
+    for allocation in state.allocations.values():
+        joined = state.nodes.get(NodeId(allocation.node_id))
+        if joined is not None and joined.node_incarnation == allocation.node_incarnation:
+            joined.allocation = allocation.name
     if state.nodes:
         state.settle_until_s = now.monotonic_s + state.timing.settle_s
     for job_row in snapshot.jobs:
         _enter(state, job_row, snapshot, settings_of(job_row.document), now)
     for job in list(state.jobs.values()):
-        _owe_effects(state, job, now)
-    state.scheduling_wanted = True
+        if job.state == JobState.QUEUED:
+            state.queued.add(job.job_key)
+        else:
+            _owe_effects(state, job, now)
+    state.scheduling_wanted = state.admission_wanted = True
+
+
+def _load_fleets(state: CoreState, snapshot: Snapshot) -> None:
+    # Not at the top: runs on one machine have none.
+    from windrow_master.core.allocations import Allocation, Fleet
+
+    state.fleets = {row.name: Fleet.from_row(row) for row in snapshot.fleets}
+    found = list(map(Allocation.from_row, snapshot.allocations))
+    state.allocations = {one.name: one for one in sorted(found, key=lambda one: one.begin_time) if not one.has_ended}
+    ended = (one for one in found if one.has_ended)
+    state.ended_allocations = {one.name: one for one in sorted(ended, key=lambda one: one.end_time or 0.0)}
 
 
 def on_adopt_job(state: CoreState, command: AdoptJob, now: Moment) -> JobKey:
@@ -71,7 +92,12 @@ def on_adopt_job(state: CoreState, command: AdoptJob, now: Moment) -> JobKey:
         step.workers.may_be_on |= had_workers.get(step.step_id, set()) & state.nodes.keys()
     state.touch_job(job)
     state.add_event(now, job.job_key, "retried", f"generation {job.generation}")
-    _owe_effects(state, job, now)
+    if all(step.state == StepState.WAITING for step in job.steps):
+        # Nothing of it has begun: it stands in line like a new one.
+        job.become(JobState.QUEUED)
+        enter(state, job, now)
+    else:
+        _owe_effects(state, job, now)
     state.scheduling_wanted = True
     return job.job_key
 
@@ -150,6 +176,7 @@ def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
     step.workers.is_ready = bool(step.counters.ran) or any(
         TRAITS[Cause(int(cause))].needs_worker for cause in step.counters.failed_attempts
     )
+    step.gathering.is_done = bool(step.counters.ran)
     if step.state not in ENDED_STEPS:
         step.progress.started_s = step.progress.last_s = now.monotonic_s
         step.mini_batches = MiniBatches(

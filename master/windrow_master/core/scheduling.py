@@ -6,21 +6,27 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from windrow_master.core import effects as fx
 from windrow_master.core import shares
 from windrow_master.core.blame import lease_limit
 from windrow_master.core.causes import Budget
 from windrow_master.core.commands import Moment
+from windrow_master.core.gathering import gathers, needed, nodes_that_take_work
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
+from windrow_master.core.lifetimes import leases_in_time, left_s, note_lives
 from windrow_master.core.pace import rate_left
-from windrow_master.core.pools import choose_nodes, works_on
+from windrow_master.core.pools import choose_nodes, is_in_pool, works_on
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_EXCLUSIVE
 from windrow_master.core.speculation import begin_again, late_moments_s, stragglers
 from windrow_master.core.standing import Past
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import JobState, MiniBatchState, StepState
+
+if TYPE_CHECKING:
+    from windrow_master.core.data_places import DataPlaces
 
 RARELY = 10
 """Nodes that hold no more leases than slots, and have workers that are ready, are asked this many times less often: one
@@ -42,6 +48,9 @@ def pick(state: CoreState, now: Moment) -> None:
         return
     steps = [step for step in state.steps.values() if _may_be_leased(state, step)]
     steps.sort(key=lambda step: (-state.jobs[step.job_key].priority, step.job_key, step.ordinal))
+    for step in steps:
+        if step.ready.long:
+            note_lives(step, (node for node in serving.values() if is_in_pool(node, step)), now)
     shares.decide(state, steps, serving, now)
     offers = _offers(serving)
     for step in steps:
@@ -51,7 +60,14 @@ def pick(state: CoreState, now: Moment) -> None:
             for node in offers.get(step.step_id, ()):
                 if works_on(node, step):
                     _offer(state, step, node, now)
-            _hand_out(state, step, serving, now)
+            if not gathers(step):
+                _hand_out(state, step, serving, now)
+            elif nodes_that_take_work(step, serving.values()) >= needed(step):
+                _hand_out(state, step, serving, now)
+                if not gathers(step):
+                    # It may have more now than one worker on each.
+                    state.share_out_anew()
+                    state.shares.due_s = now.monotonic_s + shares.DECISION_S
 
 
 def _offers(serving: Mapping[NodeId, Node]) -> dict[StepId, list[Node]]:
@@ -167,21 +183,23 @@ def _hand_out(state: CoreState, step: Step, serving: Mapping[NodeId, Node], now:
                 _speculate(state, step, places, now, most)
         return
     # What may run anywhere does not ask about nodes that want nothing.
-    asks_all = bool(step.ready.retries or step.nodes.doubted)
+    asks_all = bool(step.ready.retries or step.nodes.doubted or step.ready.long)
     nodes = _offered(step, serving) if asks_all else _hungry(step, serving)
     if not nodes:
         return
     places = _places(state, step, nodes, now)
+    if step.ready.long and most:
+        most -= _place_long(step, places, now, most)
     if step.ready.retries and most:
         most -= _place_retries(state, step, places, now, most)
     # Trials come first: where the other nodes can hold all that is left, there would never be one.
-    most -= _pour(step, [place for place in places if not place.is_fit and place.room > 0], now, most)
+    most -= _pour(state, step, [place for place in places if not place.is_fit and place.room > 0], now, most)
     fit = [place for place in places if place.is_fit and place.room > 0]
     ready = [place for place in fit if has_ready_worker(step, place.node)]
     if len(ready) < len(fit):
         # What a worker can begin at once does not wait for one that still loads its script.
-        most -= _pour(step, [place for place in ready if place.held < place.slots], now, most, to_slots=True)
-    _pour(step, [place for place in fit if place.room > 0], now, most)
+        most -= _pour(state, step, [place for place in ready if place.held < place.slots], now, most, to_slots=True)
+    _pour(state, step, [place for place in fit if place.room > 0], now, most)
     if most < math.inf:
         _charge(step, [mini_batch for place in places for mini_batch in place.given], now)
     for place in places:
@@ -189,7 +207,7 @@ def _hand_out(state: CoreState, step: Step, serving: Mapping[NodeId, Node], now:
             leases = _grant(state, step, place.node, place.given, now)
             node = place.node
             state.effects.append(fx.SendAssignments(node.node_id, node.stream, step.step_id, leases))
-    if step.ready.size == step.ready.retry_count + len(step.ready.delayed):
+    if not step.ready.anywhere:
         if not asks_all:
             places = _places(state, step, _offered(step, serving), now)
         _recall(state, step, places, now)
@@ -257,6 +275,8 @@ def _places(state: CoreState, step: Step, serving: list[Node], now: Moment) -> l
         if limit is not None:
             wanted = min(wanted, limit)
         slots = max(1, node.workers.get(step_id, 1))
+        if node.ends_s < math.inf:
+            wanted = int(min(wanted, leases_in_time(node, step, slots, now)))
         if step.settings.rate_per_s < math.inf:
             # A lease is begun at once, so that the pace of leases is that of calls. Until a worker is ready, one waits.
             wanted = min(wanted, slots if has_ready_worker(step, node) else 1)
@@ -297,6 +317,24 @@ def _mean_items(step: Step) -> float:
     counters = step.counters
     known = counters.items_total
     return max(1.0, known / max(1, counters.planned if any(step.mini_batches.item_counts[:1]) else counters.ended))
+
+
+def _place_long(step: Step, places: list[_Place], now: Moment, most: float) -> int:
+    """Give mini-batches that need much time, at most `most`, to free slots of nodes that live so long. Return how many
+    were given.
+    """
+    given = 0
+    for mini_batch, life_s in sorted(step.ready.long.items()):
+        able = [
+            place
+            for place in places
+            if place.is_fit and min(place.room, place.slots - place.held) > 0 and left_s(place.node, now) > life_s
+        ]
+        if able and given < most:
+            step.ready.take_long(mini_batch)
+            min(able, key=lambda place: place.held / place.slots).take([mini_batch])
+            given += 1
+    return given
 
 
 def _place_retries(state: CoreState, step: Step, places: list[_Place], now: Moment, most: float) -> int:
@@ -358,11 +396,14 @@ def _rank(state: CoreState, step: Step, node: Node, past: Past) -> tuple[int, bo
     )
 
 
-def _pour(step: Step, places: list[_Place], now: Moment, most: float, *, to_slots: bool = False) -> int:
+def _pour(
+    state: CoreState, step: Step, places: list[_Place], now: Moment, most: float, *, to_slots: bool = False
+) -> int:
     """Give mini-batches that may run anywhere, at most `most`, to these nodes, so that loads become as even as their
-    room allows. `to_slots`: at most one lease for each slot. Return how many were given.
+    room allows: to each those first whose data it may have kept. `to_slots`: at most one lease for each slot. Return
+    how many were given.
     """
-    left = step.ready.size - step.ready.retry_count - len(step.ready.delayed)
+    left = step.ready.anywhere
     if most < left:
         left = int(most)
     if left <= 0 or not places:
@@ -374,10 +415,24 @@ def _pour(step: Step, places: list[_Place], now: Moment, most: float, *, to_slot
         )
     else:
         shares = rooms
-    for place, share in zip(places, shares, strict=True):
+    if (known := state.data_places) is not None and b'"remote"' in (step.plan.reader or b""):
+        # All get what is theirs, before one takes what is another's.
+        own = [_take_known(known, step, place, share) for place, share in zip(places, shares, strict=True)]
+        shares_left = [share - count for share, count in zip(shares, own, strict=True)]
+    else:
+        shares_left = shares
+    for place, share in zip(places, shares_left, strict=True):
         if share:
             place.take(step.ready.take(share, now.monotonic_s))
     return sum(shares)
+
+
+def _take_known(known: DataPlaces, step: Step, place: _Place, most: int) -> int:
+    """Give a node mini-batches whose data it may have kept, at most `most`; return how many."""
+    nodes, crcs = step.nodes, step.mini_batches.recipe_crcs
+    nodes.preferred, taken = known.take_known(nodes.preferred, place.node.node_id, most, step.ready, crcs)
+    place.take(taken)
+    return len(taken)
 
 
 def _even_shares(places: list[tuple[int, int, int]], count: int) -> list[int]:

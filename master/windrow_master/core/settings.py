@@ -118,6 +118,11 @@ class StepSettings:
     """The bytes that a worker takes of a node's memory; 0: none is counted."""
     gpus_per_worker: float = 0.0
     """The GPUs that a worker takes; below 1, a part of one; 0: none is counted."""
+    min_nodes: int = 1
+    """It begins when it has workers on so many nodes at once (`gathering`)."""
+
+    idle_gpu_timeout_s: float | None = None
+    """A worker without a mini-batch that has not used its GPUs for so long gives them back; never if None."""
 
     @property
     def has_needs(self) -> bool:

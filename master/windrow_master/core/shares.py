@@ -27,10 +27,13 @@ from windrow.common.queue_settings import WHOLE_CLUSTER, QueueSettings
 from windrow_master.core import effects as fx
 from windrow_master.core.blame import lease_limit
 from windrow_master.core.commands import Moment
+from windrow_master.core.gathering import Gatherers, due_s, gathers, needed, note_places
+from windrow_master.core.gpus import give_gpus_back, note_demand
 from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.lifetimes import can_finish
 from windrow_master.core.needs import RESOURCES, Shortage, most_on, need_of, total_of
 from windrow_master.core.pools import choose_nodes, is_in_pool
-from windrow_master.core.sharing.entitlements import Claim, Owner, advance, entitle, fair_shares, in_line
+from windrow_master.core.sharing.entitlements import Claim, Owed, Owner, advance, entitle, fair_shares, in_line
 from windrow_master.core.sharing.placing import (
     NO_BOUND,
     SLOTS,
@@ -54,11 +57,11 @@ TURN_S = 2.0
 PASSED_MAX_S = 1.0
 """Of a longer time between two decisions, no more counts for what is owed: something else stood still, too."""
 
-_TURN_INITS = 10.0
-"""A turn lasts at least this many times `init()`."""
+_TURN_STARTS = 10.0
+"""A turn lasts at least this many times as long as the start of a worker."""
 
-_PAYS_INITS = 5.0
-"""A worker has paid for its `init()` after this many times as long."""
+_PAYS_STARTS = 5.0
+"""A worker has paid for its start after this many times as long."""
 
 
 class ProjectShare(NamedTuple):
@@ -95,10 +98,10 @@ def project_share(state: CoreState, step: Step) -> ProjectShare:
         settings = state.queues[job.queue].settings
         limit = min(settings.of_pool(pool).limit for pool in {WHOLE_CLUSTER, *groups[0].nodes[0].pools})
     ahead = (
-        (_rank(other), other.job_id)
+        (rank_of(other), other.job_id)
         for other in state.jobs.values()
         if other.queue == job.queue
-        and _rank(other) > _rank(job)
+        and rank_of(other) > rank_of(job)
         and any(len(one.ready) or one.lease_ids for one in other.steps)
     )
     return ProjectShare(job.queue, fair, held, total, limit, tuple(job_id for _, job_id in sorted(ahead, reverse=True)))
@@ -124,7 +127,7 @@ def free_shortage(state: CoreState, step: Step) -> Shortage | None:
     return None
 
 
-def _rank(job: Job) -> tuple[float, ...]:
+def rank_of(job: Job) -> tuple[float, ...]:
     """Where a job stands in its project: a higher one goes first."""
     return (float(job.priority), -math.inf if job.deadline is None else -job.deadline)
 
@@ -136,6 +139,7 @@ def decide(state: CoreState, steps: Sequence[Step], serving: Mapping[NodeId, Nod
     for step in steps:
         with state.contained(step):
             demands[step.step_id] = step.demand(now.monotonic_s)
+            note_demand(step, demands[step.step_id])
     streams = [node.stream for node in serving.values()]
     there = (
         [(step_id, demand > 0) for step_id, demand in demands.items()],
@@ -147,7 +151,13 @@ def decide(state: CoreState, steps: Sequence[Step], serving: Mapping[NodeId, Nod
         ],
     )
     if there == shares.there and now.monotonic_s < shares.decided_s + DECISION_S:
-        if len(steps) > 1 or any(step.settings.instance_count or step.nodes.doubted for step in steps):
+        if (
+            len(steps) > 1
+            or state.queued
+            or any(map(gathers, steps))
+            or any(step.settings.instance_count or step.nodes.doubted for step in steps)
+            or any(node.ends_s < math.inf for node in serving.values())
+        ):
             shares.due_s = shares.decided_s + DECISION_S
         return
     passed_s = min(now.monotonic_s - shares.decided_s, PASSED_MAX_S)
@@ -156,16 +166,63 @@ def decide(state: CoreState, steps: Sequence[Step], serving: Mapping[NodeId, Nod
     if streams != shares.streams:
         _regroup(state, serving.values())
         shares.streams = streams
+    shares.awaited.clear()
+    gathering = _gathering(state, wants, serving, demands, now) if any(map(gathers, steps)) else []
     rights = {name: _Rights(queue.settings) for name, queue in state.queues.items()}
     for group in _in_order(state):
         here = [want for want in wants if is_in_pool(group.nodes[0], want.step)]
         _share_out(state, group, here, rights, passed_s, now)
+    for want in gathering:
+        _note_places(state, want, now)
     if len(wants) > 1 and any(want.demand for want in wants):
         # Whose turn it is changes with time alone.
         shares.due_s = now.monotonic_s + DECISION_S
     for group in shares.groups.values():
         for at in group.layout.take_changed():
             _tell(state, serving[at.node_id])
+
+
+def _gathering(
+    state: CoreState,
+    wants: Sequence[_Want],
+    serving: Mapping[NodeId, Node],
+    demands: Mapping[StepId, int],
+    now: Moment,
+) -> list[_Want]:
+    """Of the steps that begin on several nodes at once, those that may hold places now. The others want none."""
+    gatherers, found = Gatherers(state, now), []
+    # Those that hold nothing take nothing from each other: else, if there are many, none is ever entitled to enough.
+    demands = {step_id: count for step_id, count in demands.items() if not gathers(state.steps[step_id])}
+    for want in wants:
+        step = want.step
+        if not gathers(step):
+            continue
+
+        def entitled(need: int, step_id: StepId = step.step_id) -> int:
+            return entitled_workers(state, {**demands, step_id: need}).get(step_id, 0)
+
+        there = [
+            node
+            for node_id, node in serving.items()
+            if is_in_pool(node, step) and node_id not in want.barred and (want.chosen is None or node_id in want.chosen)
+        ]
+        want.demand, want.most_on = 0, 1
+        if gatherers.may_hold(step, there, entitled):
+            want.demand = demands[step.step_id] = needed(step)
+            found.append(want)
+        else:
+            want.chosen = set()
+        state.shares.due_s = min(state.shares.due_s, due_s(step, now))
+    return found
+
+
+def _note_places(state: CoreState, want: _Want, now: Moment) -> None:
+    """Note what a step holds. What it has held for too long goes with the next decision."""
+    crews = (group.layout.crews.get(want.step.step_id) for group in state.shares.groups.values())
+    if note_places(want.step, sum(len(crew.on) for crew in crews if crew is not None), now):
+        state.shares.there = None
+        state.shares.due_s = now.monotonic_s + DECISION_S
+    state.shares.due_s = min(state.shares.due_s, due_s(want.step, now))
 
 
 def _tell(state: CoreState, node: Node) -> None:
@@ -199,7 +256,9 @@ class _Want:
     demand: int
     barred: set[NodeId]
     chosen: set[NodeId] | None
-    init_s: float
+    start_s: float
+    most_on: int = NO_BOUND
+    """How many it may have on a node, whatever its settings say."""
 
 
 def _wants(
@@ -211,6 +270,7 @@ def _wants(
 ) -> list[_Want]:
     """What the steps want; those that raise want nothing, and their jobs are paused."""
     givers = [node for node in serving.values() if node.given_up]
+    ending = [node for node in serving.values() if node.ends_s < math.inf]
     wants: list[_Want] = []
     for step in steps:
         if step.step_id not in demands:
@@ -221,10 +281,11 @@ def _wants(
                 node = serving.get(node_id)
                 if node is not None and lease_limit(state, step, node, now) == 0:
                     barred.add(node_id)
+            barred.update(node.node_id for node in ending if not can_finish(node, step, now))
             chosen = None
             if step.settings.instance_count is not None:
                 chosen = choose_nodes(state, step, serving)
-            wants.append(_Want(step, demands[step.step_id], barred, chosen, step.counters.mean_init_s()))
+            wants.append(_Want(step, demands[step.step_id], barred, chosen, step.counters.mean_start_s()))
     return wants
 
 
@@ -276,7 +337,15 @@ def _share_out(
     ruled = _ruled(claims, rights, crews)
     owed = {project: _bind(mine, rights[project], pools, layout.places, now) for project, mine in ruled.items()}
     place([crews[want.step.step_id] for want in wants], layout.places, now.monotonic_s)
-    unfinished = [want.step for want in wants if want.demand or len(want.step.ready) or not want.step.plan.is_done]
+    for want in wants:
+        if want.step.settings.idle_gpu_timeout_s is not None:
+            demand = want.step.demand(now.monotonic_s)
+            give_gpus_back(state, want.step, crews[want.step.step_id], demand, layout.places, now)
+    unfinished = [
+        want.step
+        for want in wants
+        if (want.demand or len(want.step.ready) or not want.step.plan.is_done) and not want.step.workers.gave_gpus_back
+    ]
     place_standby([crews[step.step_id] for step in unfinished], layout.places, now.monotonic_s)
     for want in wants:
         want.demand = max(0, want.demand - crews[want.step.step_id].held)
@@ -342,6 +411,32 @@ def steps_in_line(state: CoreState, demands: Mapping[StepId, int]) -> list[StepI
     return list(dict.fromkeys(found))
 
 
+def entitled_workers(state: CoreState, demands: Mapping[StepId, int]) -> dict[StepId, int]:
+    """How many whole workers steps would be entitled to if they could use so many; those without any are not named.
+
+    It changes nothing, and follows the same rules as `decide`, but for what is owed: over time, that comes to nothing.
+    """
+    rights = {name: _Rights(queue.settings) for name, queue in state.queues.items()}
+    left = {step_id: demand for step_id, demand in demands.items() if demand > 0}
+    found: dict[StepId, int] = {}
+    for group in _in_order(state):
+        if not group.capacity or not any(node.serves for node in group.nodes):
+            continue
+        claims = _claims(state, group, left)
+        given = entitle(claims, _owners(claims, rights, group), Owed())
+        slots: dict[str, float] = {}
+        for claim in claims:
+            if count := given.workers.get(claim.step_id, 0):
+                found[claim.step_id] = found.get(claim.step_id, 0) + count
+                slots[claim.project] = slots.get(claim.project, 0.0) + count * claim.need[SLOTS] * group.slots
+                left[claim.step_id] -= count
+                if not left[claim.step_id]:
+                    del left[claim.step_id]
+        for project in slots.keys() & rights.keys():
+            rights[project].use(group.nodes[0].pools, slots[project])
+    return found
+
+
 def fair_slots(group: Group) -> dict[str, float]:
     """The slots of a group that projects are entitled to, by the last decision."""
     budgets = group.last.budgets if group.last is not None else {}
@@ -385,7 +480,7 @@ def _claims(state: CoreState, group: Group, demands: Mapping[StepId, int]) -> li
     for step_id, demand in demands.items():
         step = state.steps[step_id]
         if is_in_pool(group.nodes[0], step):
-            want = _Want(step, demand, set(), None, step.counters.mean_init_s())
+            want = _Want(step, demand, set(), None, step.counters.mean_start_s())
             found.append(_claim(state, want, group.layout.crews.get(step_id) or _new_crew(step, group), group))
     return found
 
@@ -462,8 +557,9 @@ def _update(group: Group, wants: Sequence[_Want], now: Moment) -> None:
             crew = layout.crews[want.step.step_id] = _new_crew(want.step, group)
         if is_wide and crew.capacity != group.capacity:
             crew.measure(group.capacity)
+        crew.most_on = min(crew.bound, want.most_on)
         crew.warm = want.step.workers.may_be_on
-        crew.pays_s = _PAYS_INITS * want.init_s
+        crew.pays_s = _PAYS_STARTS * want.start_s
         layout.bound(crew, want.barred, want.chosen, now.monotonic_s)
     if group.is_placed:
         return
@@ -480,7 +576,8 @@ def _update(group: Group, wants: Sequence[_Want], now: Moment) -> None:
 def _new_crew(step: Step, group: Group) -> Crew:
     """The workers of a step that has none in a group."""
     need, is_fixed = need_of(step, is_wide=group.is_wide), step.settings.has_needs
-    crew = Crew(step.step_id, 0, need, most_on=_most_on(step), is_fixed=is_fixed)
+    bound = _most_on(step)
+    crew = Crew(step.step_id, 0, need, bound=bound, most_on=bound, is_fixed=is_fixed)
     if group.is_wide:
         crew.measure(group.capacity)
     return crew
@@ -505,12 +602,21 @@ def _claim(state: CoreState, want: _Want, crew: Crew, group: Group) -> Claim:
         demand,
         crew.held,
         need,
-        _rank(job),
+        rank_of(job),
         float(max(1, job.weight)),
         (job.job_key, want.step.ordinal),
-        max(TURN_S, _TURN_INITS * want.init_s),
+        max(TURN_S, _TURN_STARTS * want.start_s),
         want.step.settings.has_needs,
+        _left_s(want.step) if crew.held else math.inf,
     )
+
+
+def _left_s(step: Step) -> float:
+    """How long one worker would take for what a step still has to do; infinite if nobody knows."""
+    counters = step.counters
+    if not step.plan.is_done or not counters.elapsed_us:
+        return math.inf
+    return (counters.planned - counters.ended) * counters.mean_s()
 
 
 def _need_in(want: _Want, crew: Crew, group: Group, demand: int) -> tuple[Vector, int]:
@@ -521,7 +627,7 @@ def _need_in(want: _Want, crew: Crew, group: Group, demand: int) -> tuple[Vector
     if crew.barred or crew.chosen is not None:
         most = _most_together((node for node in group.nodes if crew.may_be_on(node.node_id)), crew, want.step)
     else:
-        key = (crew.need, crew.most_on)
+        key = (need_of(want.step, is_wide=True), crew.most_on)
         if key not in group.most:
             group.most[key] = _most_together(group.nodes, crew, want.step)
         most = group.most[key]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from windrow.common.device_packing import DEVICES_MAX
 from windrow.common.queue_settings import QueueSettings
 
 from windrow_master.core.causes import Budget
-from windrow_master.core.commands import Moment
+from windrow_master.core.commands import CutShort, IdleWorker, Moment
 from windrow_master.core.counters import Counters
 from windrow_master.core.effects import Effect, NotifyJob, RecallLeases
 from windrow_master.core.event_allowances import EventAllowances
@@ -45,9 +46,14 @@ from windrow_master.core.sharing.entitlements import Entitlements, Owed
 from windrow_master.core.sharing.placing import Layout
 from windrow_master.core.standing import Past, Standing
 from windrow_master.core.states import ENDED_JOBS, AttemptState, Cause, JobState, NodeState, StepState
-from windrow_master.core.step_parts import StepNodes, StepPlan, StepProgress, StepSplits, StepWorkers
+from windrow_master.core.step_parts import StepGathering, StepNodes, StepPlan, StepProgress, StepSplits, StepWorkers
 from windrow_master.core.transitions import ATTEMPT, JOB, NODE, STEP, InvariantBroken
 from windrow_master.limits import Limits
+
+if TYPE_CHECKING:
+    from windrow_master.core.allocations import Allocation, Fleet
+    from windrow_master.core.data_places import DataPlaces
+    from windrow_master.core.outlook import Outlook
 
 
 @dataclass(slots=True)
@@ -76,6 +82,7 @@ class Step:
     progress: StepProgress = field(default_factory=StepProgress)
     workers: StepWorkers = field(default_factory=StepWorkers)
     nodes: StepNodes = field(default_factory=StepNodes)
+    gathering: StepGathering = field(default_factory=StepGathering)
     splits: StepSplits = field(default_factory=StepSplits)
     pace: Pace = field(default_factory=Pace)
     second_attempts: dict[int, int] = field(default_factory=dict)
@@ -248,11 +255,39 @@ class Shares:
     decided_s: float = -math.inf
     due_s: float = math.inf
     """When the next decision may differ, though no command comes (monotonic)."""
+    awaited: set[NodeId] = field(default_factory=set)
+    """The nodes that steps count on that gather more than there are (`gathering`)."""
+
+
+class Charge(NamedTuple):
+    """An attempt that counted against its mini-batch since its node was lost. `kind`: as `Counters.kinds` has it."""
+
+    step_id: StepId
+    mini_batch: int
+    lease_id: LeaseId
+    generation: int
+    kind: str
+
+
+@dataclass(slots=True)
+class FleetView:
+    """What this master knows of fleets beside their rows. Volatile."""
+
+    heard_s: dict[str, float] = field(default_factory=dict)
+    """When a fleet's program was heard last (monotonic), by fleet."""
+    outlook: Outlook | None = None
+    """What the steps need, as of `outlook_s` (monotonic): it is not computed anew for each fleet that asks."""
+    outlook_s: float = -math.inf
+    charged: dict[str, list[Charge]] = field(default_factory=dict)
+    """By allocation, what was charged for the loss of its node before the engine said what became of it."""
 
 
 LOST_SECRETS_KEPT = 10_000
 TOLD_STEPS_KEPT = 1_000
 """Steps that are gone and a node may still be noted to know of."""
+
+
+_ASIDE = "Set aside for a step of another project."
 
 
 @dataclass(slots=True)
@@ -305,6 +340,8 @@ class Node:
     """Leases it named when its stream began, or that were taken from it: what a late completion is of."""
     faults: int = 0
     """Attempts in a row that failed by a fault of the node itself."""
+    last_fault: tuple[StepId, str] | None = None
+    """While it is quarantined: the step of the last of them, and what that said, which may name files of its job."""
     aside_for: dict[StepId, str] = field(default_factory=dict)
     """Steps for which it is set aside, each with the reason, for people."""
     recalled_s: dict[StepId, float] = field(default_factory=dict)
@@ -318,6 +355,15 @@ class Node:
     memory_bytes: int = 0
     """The memory that its workers may use; 0 if it has not reported it."""
     gpu_count: int = 0
+    allocation: str = ""
+    """The allocation of a fleet that it runs in, by its agent's account; empty: in none."""
+    ends_s: float = math.inf
+    """Monotonic: when the engine ends it that it comes from; inf if its agent knows of no end (`lifetimes`)."""
+    idle_gpus: tuple[IdleWorker, ...] = ()
+    """Workers that do not use the GPUs that they hold, as of the last heartbeat (`gpus`)."""
+    idle_gpus_heard_s: float = 0.0
+    gave_gpus_back_s: dict[StepId, float] = field(default_factory=dict)
+    """When it last lost places of a step whose workers did not use their GPUs (monotonic)."""
     shares: dict[StepId, int] = field(default_factory=dict)
     """How many workers each step should have there (`shares`)."""
     shares_since: dict[StepId, float] = field(default_factory=dict)
@@ -336,7 +382,15 @@ class Node:
         self.resources = resources
         offered = json.loads(resources or b"{}")
         self.slots = max(1, int(offered.get("slots", 1)))
-        self.memory_bytes, self.gpu_count = int(offered.get("memoryBytes", 0)), int(offered.get("gpuCount", 0))
+        self.memory_bytes = int(offered.get("memoryBytes", 0))
+        self.has_gpus(int(offered.get("gpuCount", 0)))
+
+    def has_gpus(self, count: int) -> bool:
+        """Note how many GPUs can be used there; return whether that has changed. More than a step can ask for count for
+        nothing: they would only cost the master memory.
+        """
+        before, self.gpu_count = self.gpu_count, min(count, DEVICES_MAX)
+        return self.gpu_count != before
 
     @property
     def serves(self) -> bool:
@@ -349,10 +403,18 @@ class Node:
         if len(self.told_steps) > 2 * len(known) + TOLD_STEPS_KEPT:
             self.told_steps.intersection_update(known)
 
-    @property
-    def status_text(self) -> str:
-        """Why the node is in its state, and why it is set aside for steps; for people."""
-        return " ".join((self.message, *self.aside_for.values())).strip()
+    def status_text(self, sees: Callable[[StepId], bool]) -> str:
+        """Why the node is in its state, and why it is set aside for steps; for people. `sees`: whether they see the job
+        of a step. Of other jobs, they get no word.
+        """
+        asides = [text if sees(step_id) else _ASIDE for step_id, text in self.aside_for.items()]
+        return " ".join((self.fault_text(sees), *dict.fromkeys(asides))).strip()
+
+    def fault_text(self, sees: Callable[[StepId], bool]) -> str:
+        """Why the node is in its state. `sees`: as of `status_text`."""
+        if self.last_fault is None or not sees(self.last_fault[0]):
+            return self.message
+        return f"{self.message} The last: {self.last_fault[1].rstrip('.')}."
 
     def row(self) -> NodeRow:
         """Return the stored form."""
@@ -417,12 +479,20 @@ class CoreState:
     lost_secrets: dict[NodeId, str] = field(default_factory=dict)
     """Digests of the secrets of nodes that were lost under this master: they may come back, also when the token that
     admitted them has ended. The last LOST_SECRETS_KEPT."""
+    data_places: DataPlaces | None = None
+    """Which nodes have read which data last; None: none has kept any, under this master."""
     node_events: EventAllowances = field(default_factory=EventAllowances)
     update_events: EventAllowances = field(default_factory=lambda: EventAllowances("this job"))
     queues: dict[str, Queue] = field(default_factory=dict)
     """Those that an operator has set, by the name of their project (`queues`)."""
     queue_revision: int = 0
     """The number of the last change of queues."""
+    fleets: dict[str, Fleet] = field(default_factory=dict)
+    allocations: dict[str, Allocation] = field(default_factory=dict)
+    """Those that have not ended, by name, in the order in which they began."""
+    ended_allocations: dict[str, Allocation] = field(default_factory=dict)
+    """Those that have ended, and are not forgotten yet, in the order in which they ended."""
+    fleet_view: FleetView = field(default_factory=FleetView)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     adopted: set[int] = field(default_factory=set)
     """Leases of earlier masters that this one has taken up, or that were given back: each runs at most once, since it
@@ -447,6 +517,8 @@ class CoreState:
     """Those of the rows that were taken last: their commit may be under way."""
     dirty_steps: set[StepId] = field(default_factory=set)
     dirty_nodes: set[NodeId] = field(default_factory=set)
+    dirty_fleets: set[str] = field(default_factory=set)
+    dirty_allocations: set[str] = field(default_factory=set)
     dirty_entries: set[Entry] = field(default_factory=set)
     """Of the ledger."""
     effects: list[Effect] = field(default_factory=list)
@@ -454,6 +526,18 @@ class CoreState:
     """What the current command raised at steps, for `Core.handle` to report (`contained`)."""
     scheduling_wanted: bool = False
     shares: Shares = field(default_factory=Shares)
+    queued: set[JobKey] = field(default_factory=set)
+    """Jobs that wait to be admitted, and perhaps others: `admission` drops these when it meets them."""
+    admission_wanted: bool = False
+    """A job has come, begun, ended or changed, or a queue has: others may be admitted."""
+    admission_due_s: float = math.inf
+    """When others may be admitted, though nothing changes (monotonic)."""
+    admission_next: JobKey | None = None
+    """The queued job that is looked at first in the next round; None: that which is next in line."""
+    admission_looked_s: float = -math.inf
+    """When it was computed last which queued jobs would get a worker (monotonic)."""
+    admitted_s: float = -math.inf
+    """When it was looked at last which jobs may be admitted (monotonic)."""
     picked_s: float = -math.inf
     """When leases were last handed out, or might have been."""
 
@@ -527,6 +611,20 @@ class CoreState:
         """Mark the settings of a queue as changed."""
         self.dirty.queues.append(queue.row())
 
+    def touch_fleet(self, fleet: Fleet) -> None:
+        """Put a fleet in its place, and mark it as changed."""
+        self.fleets[fleet.name] = fleet
+        self.dirty_fleets.add(fleet.name)
+
+    def touch_allocation(self, allocation: Allocation) -> None:
+        """Put an allocation in its place, and mark it as changed. One that has ended does not come back."""
+        if allocation.has_ended:
+            self.allocations.pop(allocation.name, None)
+            self.ended_allocations[allocation.name] = allocation
+        else:
+            self.allocations[allocation.name] = allocation
+        self.dirty_allocations.add(allocation.name)
+
     def touch_node(self, node: Node) -> None:
         """Mark a node as changed or forgotten."""
         self.dirty_nodes.add(node.node_id)
@@ -551,6 +649,7 @@ class CoreState:
         node.lease_ids.update(entered)
         node.held[step.step_id] = node.held.get(step.step_id, 0) + len(leases)
         step.lease_ids.update(entered)
+        step.gathering.is_done = True
         if not step.counters.leased and not step.progress.fault_message:
             # Waiting for a node is not a lack of progress; waiting after a node's fault is.
             step.progress.last_s = max(step.progress.last_s, leases[0].granted_s)
@@ -589,19 +688,21 @@ class CoreState:
         message: str = "",
         *,
         elapsed_us: int | None = None,
+        cut_short: CutShort | None = None,
     ) -> None:
         """Mark an attempt row dirty for a lease without a result of its own. Raises IllegalTransition.
 
         `elapsed_us`: how long the attempt took. None: it ran from when its lease was handed out until now, as far as
-        this master knows.
+        this master knows. `cut_short`: what its node has told instead; no more than that is believed.
         """
         if lease.stored:
             ATTEMPT.check(AttemptState.RUNNING, state)
         node = self.nodes.get(lease.node_id)
         if state == AttemptState.RUNNING:
             elapsed_us = 0
-        elif elapsed_us is None:
-            elapsed_us = max(0, int((now.monotonic_s - lease.granted_s) * 1e6))
+        elif elapsed_us is None or cut_short is not None:
+            held_us = max(0, int((now.monotonic_s - lease.granted_s) * 1e6))
+            elapsed_us = held_us if cut_short is None else min(cut_short.elapsed_us, held_us)
         if elapsed_us:
             job = self.jobs[self.steps[lease.step_id].job_key]
             count_attempt(self, job, node, kind_of(state, cause), elapsed_us, now)
@@ -615,10 +716,12 @@ class CoreState:
                 generation=lease.generation,
                 node_id=lease.node_id,
                 node_incarnation=node.node_incarnation if node is not None else "",
-                process_number=-1,
+                process_number=-1 if cut_short is None else cut_short.process_number,
                 state=state,
                 cause=cause,
-                start_unix_us=int((now.wall_s - (now.monotonic_s - lease.granted_s)) * 1e6),
+                start_unix_us=int((now.wall_s - (now.monotonic_s - lease.granted_s)) * 1e6)
+                if cut_short is None
+                else int(now.wall_s * 1e6) - elapsed_us,
                 elapsed_us=elapsed_us,
                 message=message,
             )
@@ -626,7 +729,21 @@ class CoreState:
         lease.stored = True
 
     def abandon_failed(self, step: Step, mini_batch: int, lease_id: LeaseId, cause: Cause, message: str) -> None:
-        """Mark a finished attempt as charged to nobody, whether its row is durable already or not."""
+        """Mark a finished attempt as charged to nobody, whether its row is durable already or not. Attempts of its
+        mini-batch are counted as if it had not been.
+        """
+        self._store_as_abandoned(step, mini_batch, lease_id, cause, message)
+        attempts = step.mini_batches.attempts
+        if attempts.get(mini_batch, 0) > 1:
+            attempts[mini_batch] -= 1
+        else:
+            attempts.pop(mini_batch, None)
+        for held in step.lease_ids:
+            lease = self.leases[held]
+            if lease.mini_batch == mini_batch:
+                lease.attempt -= 1
+
+    def _store_as_abandoned(self, step: Step, mini_batch: int, lease_id: LeaseId, cause: Cause, message: str) -> None:
         rows = self.dirty.attempts
         for at, row in enumerate(rows):
             if row.lease_id == lease_id:
@@ -655,6 +772,7 @@ class CoreState:
                 dirty.nodes.append(node.row())
             else:
                 dirty.nodes_removed.append(node_id)
+        self._take_dirty_fleets(dirty)
         dirty.ledger = sorted(entry.row() for entry in self.dirty_entries)
         self.dirty = Dirty()
         self.dirty_entries.clear()
@@ -662,3 +780,18 @@ class CoreState:
         self.dirty_steps.clear()
         self.dirty_nodes.clear()
         return dirty
+
+    def _take_dirty_fleets(self, dirty: Dirty) -> None:
+        for name in sorted(self.dirty_fleets):
+            if (fleet := self.fleets.get(name)) is not None:
+                dirty.fleets.append(fleet.row())
+            else:
+                dirty.fleets_removed.append(name)
+        for name in sorted(self.dirty_allocations):
+            allocation = self.allocations.get(name) or self.ended_allocations.get(name)
+            if allocation is not None:
+                dirty.allocations.append(allocation.row())
+            else:
+                dirty.allocations_removed.append(name)
+        self.dirty_fleets.clear()
+        self.dirty_allocations.clear()

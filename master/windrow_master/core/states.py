@@ -70,6 +70,23 @@ class NodeState(IntEnum):
     LOST = 5
 
 
+class AllocationState(IntEnum):
+    """The states of what fleets ask engines for. Equal to windrow.rpc.v1.AllocationState."""
+
+    BEGUN = 1
+    QUEUED = 2
+    STARTED = 3
+    COMPLETED = 4
+    PREEMPTED = 5
+    EXPIRED = 6
+    CANCELLED = 7
+    FAILED = 8
+    LOST = 9
+
+
+OPEN_ALLOCATIONS = frozenset((AllocationState.BEGUN, AllocationState.QUEUED, AllocationState.STARTED))
+
+
 class Cause(IntEnum):
     """The causes of failures. Equal to windrow.rpc.v1.Cause (docs/explanation/failures.md)."""
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from windrow_master.core.ids import NodeId
 from windrow_master.core.standing import Standing
+
+if TYPE_CHECKING:
+    from windrow_master.core.data_places import Preferred
 
 
 @dataclass(slots=True)
@@ -52,6 +57,9 @@ class StepWorkers:
     """Those that failed before they were ready, by node, since the last one there that was."""
     may_be_on: set[NodeId] = field(default_factory=set)
     """Nodes that were offered the step, or say that they have it, since its workers were ended last."""
+    gave_gpus_back: bool = False
+    """Some have ended since they did not use their GPUs: it gets no worker in advance until it has something to begin
+    (`gpus`)."""
     ending_on: set[NodeId] = field(default_factory=set)
     """Nodes that still end them, where that is waited for: before the output is made, or the job is CANCELLED."""
     shutdown_failures: int = 0
@@ -74,6 +82,10 @@ class StepNodes:
     """Those that work on it, where `instance_count` bounds their number; else empty (`pools.works_on`)."""
     hungry: set[NodeId] = field(default_factory=set)
     """Those that may want more leases than they hold, and perhaps others: scheduling drops these when it meets them."""
+    preferred: Preferred | None = None
+    """Its ready mini-batches by the nodes whose data caches may have their data; None: nobody has looked yet."""
+    cut_off_s: float = 0.0
+    """The longest that a lease lasted that came back, without a result, from a node whose lifetime ended."""
 
 
 @dataclass(slots=True)
@@ -89,3 +101,23 @@ class StepSplits:
     """The items that were ok when the last one ended."""
     single_rows: int = 0
     """Mini-batches of several items for which `run()` returned one row."""
+
+
+@dataclass(slots=True)
+class StepGathering:
+    """How far the step is that begins on several nodes at once (`gathering`). Volatile."""
+
+    is_done: bool = False
+    """It has begun."""
+    nodes: int = 0
+    """On how many it holds a place."""
+    since_s: float | None = None
+    """Since when it holds some, and not all (monotonic)."""
+    rests_until_s: float = -math.inf
+    """It holds nothing until then (monotonic)."""
+    able: int = 0
+    """The nodes that may have its workers, as of the last decision."""
+    entitled: int | None = None
+    """How many workers it was entitled to then; None: nobody asked."""
+    is_behind: bool = False
+    """Another step gathers on these nodes first."""

@@ -15,6 +15,8 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from windrow.common.quantities import counted
 
 from windrow_master.core import effects as fx
@@ -32,10 +34,9 @@ from windrow_master.core.commands import (
     PostponeFinish,
     ReuseStep,
     StartStep,
-    SubmitJob,
 )
 from windrow_master.core.conditions import Skip, why_skipped
-from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
+from windrow_master.core.ids import JobKey, LeaseId, NodeId
 from windrow_master.core.ledger import drop_workers
 from windrow_master.core.records import CLOCK_SET_BACK
 from windrow_master.core.refused import Refused, job_unknown
@@ -63,53 +64,37 @@ ENDED_JOB_KEPT_S = 60.0
 """How long an ended job stays in memory: what agents still say of it is answered as that of an ended job."""
 
 
-def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey | Refused:
-    """Accept a job and begin the steps that wait for nothing."""
-    for known in state.jobs.values():
-        if known.request_id == command.request_id:
-            return known.job_key
-    if command.job_id in state.job_keys:
-        return Refused("JOB_EXISTS", f"The name {command.job_id!r} is taken. Choose another name.")
-    if refused := too_many_jobs(state, command.project):
-        return refused
-    state.job_key_last += 1
-    job = Job(
-        JobKey(state.job_key_last),
-        command.job_id,
-        command.request_id,
-        command.run_digest,
-        command.document,
-        [],
-        state=JobState.RUNNING,
-        priority=command.priority,
-        weight=command.weight,
-        continue_on_step_failure=command.continue_on_step_failure,
-        create_time=now.wall_s,
-        queue=command.project,
-        submitter=command.submitter,
-        deadline=command.deadline,
-    )
-    for warning in command.warnings:
-        warn(job, warning)
-    for ordinal, settings in enumerate(command.steps):
-        state.step_id_last += 1
-        step = Step(StepId(state.step_id_last), job.job_key, ordinal, settings)
-        job.steps.append(step)
-        state.steps[step.step_id] = step
-        state.dirty_steps.add(step.step_id)
-    state.jobs[job.job_key] = job
-    state.job_keys[job.job_id] = job.job_key
-    state.touch_job(job)
-    state.add_event(now, job.job_key, "submitted", "")
-    begin_steps(state, job, now, asked=True)
-    settle_job(state, job, now)  # all of its steps may be skipped
-    return job.job_key
-
-
-def too_many_jobs(state: CoreState, project: str) -> Refused | None:
-    """Why no further job of a project can be open; None if one can."""
+def too_many_jobs(state: CoreState, project: str, document: bytes) -> Refused | None:
+    """Why no further job of a project can be open, with such a document; None if one can."""
     open_jobs = [job for job in state.jobs.values() if job.state not in ENDED_JOBS]
     in_project = sum(job.queue == project for job in open_jobs)
+    return _too_many(state, project, open_jobs, in_project) or _too_large(state, project, open_jobs, len(document))
+
+
+def _too_large(state: CoreState, project: str, open_jobs: Sequence[Job], more: int) -> Refused | None:
+    limits = state.limits
+    for name, most, whose, jobs in (
+        ("open_document_bytes", limits.open_document_bytes, "this master", open_jobs),
+        (
+            "open_document_bytes_per_project",
+            limits.open_document_bytes_per_project,
+            f"project {project}",
+            [job for job in open_jobs if job.queue == project],
+        ),
+    ):
+        found = sum(len(job.document) for job in jobs)
+        if found + more > most:
+            return Refused(
+                "LIMIT_REACHED",
+                f"The documents of the {counted(len(jobs), 'job')} of {whose} that have not ended come to {found:,} "
+                f"bytes, this one's has {more:,}, and the limit {name} is {most:,}. Wait until one has ended, or "
+                "cancel one (`windrow job list` names them); give what is large in them, such as environment "
+                f"variables and tags, in files; or {how_to_raise(name)}.",
+            )
+    return None
+
+
+def _too_many(state: CoreState, project: str, open_jobs: Sequence[Job], in_project: int) -> Refused | None:
     if len(open_jobs) >= state.limits.open_jobs:
         name, most, found, whose = "open_jobs", state.limits.open_jobs, len(open_jobs), "this master"
     elif in_project >= state.limits.open_jobs_per_project:
@@ -362,6 +347,7 @@ def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey |
     if job.state in ENDED_JOBS or job.state == JobState.CANCELLING:
         return key
     job.become(JobState.CANCELLING)
+    state.admission_wanted = True
     job.message = "Cancelled on request."
     state.touch_job(job)
     state.add_event(now, key, "cancelled", "")
@@ -442,6 +428,7 @@ def on_pause_job(state: CoreState, command: PauseJob, now: Moment) -> None:
     job = state.jobs.get(command.job_key)
     if job is not None and job.state in (JobState.QUEUED, JobState.RUNNING):
         job.become(JobState.PAUSED)
+        state.admission_wanted = True
         job.message = command.message
         state.touch_job(job)
         state.add_event(now, job.job_key, "paused", command.message)
@@ -461,6 +448,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
         counters.cancelled = counters.planned - counters.succeeded - counters.failed
         state.dirty.cancelled_steps.append(step.step_id)
     step.ready.clear()
+    step.nodes.preferred = None
     step.mini_batches = type(table)()
     step.nodes.standings.clear()
     step.nodes.doubted.clear()
@@ -487,6 +475,7 @@ def _end_broken_step(state: CoreState, step: Step, now: Moment) -> None:
     step.lease_ids.clear()
     step.counters.end_broken()
     step.ready.clear()
+    step.nodes.preferred = None
     step.mini_batches = type(step.mini_batches)()
     step.nodes.standings.clear()
     step.nodes.doubted.clear()
@@ -568,6 +557,7 @@ def settle_job(state: CoreState, job: Job, now: Moment) -> None:
     else:
         job.become(JobState.COMPLETED)
     job.end_time = now.wall_s
+    state.admission_wanted = True
     job.forget_s = now.monotonic_s + ENDED_JOB_KEPT_S
     state.touch_job(job)
     # Also if the job was touched earlier in this group: those who wait must hear of its end.

@@ -14,7 +14,7 @@ from windrow_master.core.nodes import extend_all_leases, is_cut_off, lose_node
 from windrow_master.core.overdue import fail_if_overdue, overdue_s
 from windrow_master.core.scheduling import placement_due_s, recall_due_s, shares_due_s
 from windrow_master.core.state import CoreState, Step
-from windrow_master.core.states import ENDED_JOBS, AttemptState, JobState, NodeState
+from windrow_master.core.states import ENDED_JOBS, AttemptState, JobState, NodeState, StepState
 from windrow_master.core.steps import forget, may_be_forgotten
 
 STALL_S = 0.25
@@ -34,11 +34,11 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
             lose_node(state, node, "Silent for longer than its leases live.", now)
         elif node.state == NodeState.QUARANTINED and now.monotonic_s > node.quarantined_until_s:
             node.become(NodeState.READY if node.stream else NodeState.DISCONNECTED)
-            node.message = ""
+            node.message, node.last_fault = "", None
             state.touch_node(node)
             state.add_node_event(now, node.node_id, "node_quarantine_over", node.node_id)
             state.scheduling_wanted = True
-    for step in list(state.steps.values()):
+    for step in _begun_steps(state):
         with state.contained(step):
             fail_if_given_up(state, step, now)
             fail_if_never_ready(state, step, now)
@@ -47,6 +47,8 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
             if step.ready.release_due(now.monotonic_s) or placement_due_s(state, step) <= now.monotonic_s:
                 state.scheduling_wanted = True
     _forget_ended_jobs(state, now)
+    if state.admission_due_s <= now.monotonic_s:
+        state.admission_wanted = True
     due_s = min(recall_due_s(state), shares_due_s(state))
     if due_s <= now.monotonic_s or 0 < state.settle_until_s <= now.monotonic_s:
         state.scheduling_wanted = True
@@ -58,6 +60,8 @@ def next_due(state: CoreState, now: Moment) -> float:
     """
     _drop_stored(state)
     due_s = min(recall_due_s(state), shares_due_s(state))
+    if state.queued:
+        due_s = min(due_s, state.admission_due_s)
     if state.unstored:
         due_s = min(due_s, state.leases[state.unstored[0]].granted_s + state.timing.store_leases_after_s)
     if state.settle_until_s:
@@ -66,7 +70,7 @@ def next_due(state: CoreState, now: Moment) -> float:
         due_s = min(due_s, node.expires_s)
         if node.state == NodeState.QUARANTINED:
             due_s = min(due_s, node.quarantined_until_s)
-    for step in state.steps.values():
+    for step in _begun_steps(state):
         try:
             due_s = min(due_s, _due_s(state, step))
         except Exception:  # a bug: the tick raises it as well, and pauses the job
@@ -77,6 +81,11 @@ def next_due(state: CoreState, now: Moment) -> float:
             # One that a commit still needs is looked at again when that has begun.
             due_s = min(due_s, job.forget_s if may_be_forgotten(state, job) else now.monotonic_s + STALL_S)
     return due_s
+
+
+def _begun_steps(state: CoreState) -> list[Step]:
+    """Those for which time matters: that have begun, and not ended. Of queued jobs there may be thousands."""
+    return [step for step in state.steps.values() if step.state in (StepState.RUNNING, StepState.CONCATENATING)]
 
 
 def _due_s(state: CoreState, step: Step) -> float:

@@ -1,8 +1,8 @@
 """The edges of the core's state machines, as data.
 
-Every change of a state is looked up here: `Job.become`, `Step.become`, `Node.become`, `MiniBatches.become` and
-`CoreState.store_attempt` raise IllegalTransition for an edge that is not listed, in production too, where it pauses the
-job (`shell.writer`). The diagrams in docs/state-machines.md are drawn from these tables.
+Every change of a state is looked up here: `Job.become`, `Step.become`, `Node.become`, `MiniBatches.become`,
+`Allocation.become` and `CoreState.store_attempt` raise IllegalTransition for an edge that is not listed, in production
+too, where it pauses the job (`shell.writer`). The diagrams in docs/state-machines.md are drawn from these tables.
 
 Handlers decide when an edge is taken; `when` says so for people.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from windrow_master.core.states import AttemptState, JobState, MiniBatchState, NodeState, StepState
+from windrow_master.core.states import AllocationState, AttemptState, JobState, MiniBatchState, NodeState, StepState
 
 _STATES_MAX = 16
 """More than any of the enums has, so that an edge is one number."""
@@ -47,9 +47,13 @@ class Machine:
             edge.before * _STATES_MAX + edge.after for edge in self.edges if edge.before is not None
         )
 
+    def allows(self, before: int, after: int) -> bool:
+        """Whether the edge is listed."""
+        return before * _STATES_MAX + after in self.allowed
+
     def check(self, before: int, after: int) -> None:
         """Raise IllegalTransition unless the edge is listed."""
-        if before * _STATES_MAX + after not in self.allowed:
+        if not self.allows(before, after):
             kind = type(self.edges[0].after)
             raise IllegalTransition(f"a {self.name} cannot become {kind(after).name} from {kind(before).name}")
 
@@ -58,15 +62,19 @@ def _from(*befores: IntEnum | None, to: IntEnum, when: str) -> list[Edge]:
     return [Edge(before, to, when) for before in befores]
 
 
-_J, _S, _M, _A, _N = JobState, StepState, MiniBatchState, AttemptState, NodeState
+_J, _S, _M, _A, _N, _L = JobState, StepState, MiniBatchState, AttemptState, NodeState, AllocationState
 _OPEN_STEPS = (_S.WAITING, _S.RUNNING, _S.CONCATENATING)
 
 JOB = Machine(
     "job",
     [
-        *_from(None, to=_J.RUNNING, when="it is submitted"),
-        *_from(None, to=_J.QUEUED, when="it is submitted, and its project may have no more open jobs (not used yet)"),
-        *_from(_J.QUEUED, to=_J.RUNNING, when="it is admitted"),
+        *_from(None, to=_J.QUEUED, when="it is submitted"),
+        *_from(
+            _J.QUEUED,
+            to=_J.RUNNING,
+            when="it is admitted: few enough jobs of its project go before it, or it would get a worker now",
+        ),
+        *_from(_J.RUNNING, to=_J.QUEUED, when="it is retried, and nothing of it had begun: it stands in line again"),
         *_from(_J.RUNNING, to=_J.COMPLETED, when="all steps are done, without failures"),
         *_from(
             _J.RUNNING, to=_J.COMPLETED_WITH_FAILURES, when="all steps are done; the failures are within the thresholds"
@@ -169,4 +177,26 @@ NODE = Machine(
         ),
     ],
 )
-MACHINES = (JOB, STEP, MINI_BATCH, ATTEMPT, NODE)
+_OPEN_ALLOCATIONS = (_L.BEGUN, _L.QUEUED, _L.STARTED)
+ALLOCATION = Machine(
+    "allocation",
+    [
+        *_from(None, to=_L.BEGUN, when="its fleet is about to ask the engine for it"),
+        *_from(_L.BEGUN, _L.STARTED, to=_L.QUEUED, when="the engine has it, and has not started it (again)"),
+        *_from(_L.BEGUN, _L.QUEUED, to=_L.STARTED, when="the engine has started it, or its agent has joined"),
+        *_from(*_OPEN_ALLOCATIONS, to=_L.COMPLETED, when="its agent has left, or the engine says that it ended well"),
+        *_from(
+            *_OPEN_ALLOCATIONS,
+            _L.COMPLETED,
+            to=_L.PREEMPTED,
+            when="the engine took it away for others, or reclaimed its machine",
+        ),
+        *_from(*_OPEN_ALLOCATIONS, _L.COMPLETED, to=_L.EXPIRED, when="its time was over"),
+        *_from(
+            *_OPEN_ALLOCATIONS, _L.COMPLETED, to=_L.CANCELLED, when="the fleet, or a person at the engine, cancelled it"
+        ),
+        *_from(*_OPEN_ALLOCATIONS, _L.COMPLETED, to=_L.FAILED, when="the engine refused it, or it failed there"),
+        *_from(*_OPEN_ALLOCATIONS, to=_L.LOST, when="the engine does not know it, and its agent is not there"),
+    ],
+)
+MACHINES = (JOB, STEP, MINI_BATCH, ATTEMPT, NODE, ALLOCATION)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -122,6 +123,7 @@ class StateFiles:
             "backup.lock",
             "reserve",
             "clock",
+            "deletions-clock",
             "health",
             "socket",
             "embedded.lock",
@@ -134,6 +136,18 @@ class StateFiles:
             left |= {str(path.relative_to(self.folder)) for path in (place.job, place.outputs)}
         return frozenset(left)
 
+    def links(self) -> list[Path]:
+        """What lies directly in the folder and is a link. Windrow makes none there but that to its socket; it would
+        write, and delete, where such a link leads. Raises OSError.
+        """
+        with os.scandir(self.folder) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_symlink() and entry.name != "socket")
+
+    @staticmethod
+    def is_of_scripts(name: str) -> bool:
+        """Whether a path below the folder lies where scripts write. Only they make links in a state folder."""
+        return name.startswith("outputs/")
+
     @property
     def journal(self) -> Path:
         """The master's own log."""
@@ -143,6 +157,11 @@ class StateFiles:
     def clock(self) -> Path:
         """A note: how the clocks of the machine stood (`clock_watch`)."""
         return self.folder / "clock"
+
+    @property
+    def deletions_clock(self) -> Path:
+        """A note: the time by which old jobs are deleted (`retention.patient_clock`)."""
+        return self.folder / "deletions-clock"
 
     @property
     def audit(self) -> Path:

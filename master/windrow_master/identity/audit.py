@@ -86,7 +86,7 @@ class AuditLog:
 
     def _append(self, content: bytes, lost: int) -> None:
         """Append whole lines, and sync them. Raises OSError; then nothing of them is there."""
-        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             length = os.fstat(descriptor).st_size
             if length and os.pread(descriptor, 1, length - 1) != b"\n":
@@ -129,6 +129,10 @@ def what_of(request: Any, response: Any) -> Mapping[str, object]:
                 value = getattr(holder, name, None)
                 if isinstance(value, (str, bool, int)) and value and name not in found:
                     found[name] = value if isinstance(value, bool | int) else value[:NAME_CHARS_MAX]
+    if getattr(request, "bounds", None):
+        found["bounds"] = {one.group[:NAME_CHARS_MAX]: str(one) for one in request.bounds[:QUEUES_MAX]}
+    if hasattr(request, "paused") and request.HasField("paused"):
+        found["paused"] = request.paused
     if queues := getattr(request, "queues", None):
         found["queues"] = {name[:NAME_CHARS_MAX]: str(queues[name]) for name in sorted(queues)[:QUEUES_MAX]}
         found["revision"] = getattr(response, "revision", 0)
@@ -153,4 +157,4 @@ NAMES = (
 )
 NAME_CHARS_MAX = 128
 QUEUES_MAX = 100
-"""Of one change of queues; the rest is not written."""
+"""Of one change of queues, or of groups of a fleet; the rest is not written."""

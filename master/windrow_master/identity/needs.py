@@ -116,6 +116,15 @@ _BY_SERVICE = {
         "GetUsage": _VIEW,
         "SetQueues": _ADMIN._replace(changes=True),
     },
+    "windrow.rpc.v1.FleetService": {
+        # Each second; what they change is in the fleet's rows. A take-over is in the audit log.
+        "SyncFleet": _OPERATE._replace(changes=False),
+        "BeginAllocations": _OPERATE._replace(changes=False),
+        "ListFleets": _VIEW,
+        "GetFleet": _VIEW,
+        "UpdateFleet": _OPERATE,
+        "DeleteFleet": _OPERATE,
+    },
     "windrow.rpc.v1.TokenService": {
         "CreateToken": _ADMIN._replace(changes=True),
         "ListTokens": _ADMIN,

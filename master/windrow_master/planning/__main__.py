@@ -52,7 +52,7 @@ def main() -> None:
             except Exception as error:
                 if not lacked_memory(error):
                     raise
-                raise too_much_memory(request.memory_bytes_max) from error
+                raise too_much_memory(request.memory_bytes_max, error) from error
         except PlanningError as error:
             output.send({"type": "error", "category": error.category, "message": str(error)})
     except BrokenPipeError:

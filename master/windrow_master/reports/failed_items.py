@@ -1,5 +1,5 @@
 """`failed_items.csv`: every item without a result, with cause, number of attempts, node, and its partition if the input
-is divided by keys. Rows are streamed."""
+is divided by keys. Rows are streamed. What begins like a formula has an apostrophe before it (`spreadsheet_cells`)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def write_failed_items(
 
     `job_file`: of the job, which says how messages call its settings. Raises OSError.
     """
-    from windrow.spec.one_line.words import failure_in_options  # no run needs it before something has failed
+    # No run needs them before something has failed.
+    from windrow.common.spreadsheet_cells import as_texts
+    from windrow.spec.one_line.words import failure_in_options
 
     # One name for each step: the next master overwrites what a killed one left.
     temporary = target.with_name(f".{target.name}.{step_id}.windrow-partial")
@@ -65,7 +67,7 @@ def write_failed_items(
                     if describe.partition is not None:
                         more.append("" if recipe is None else describe.partition(recipe))
                     items = [(_UNKNOWN, None)] if recipe is None else named_items(failure, describe.items(recipe))
-                    writer.writerows([item, *rest, number, *more] for item, number in items)
+                    writer.writerows(as_texts([item, *rest, number, *more]) for item, number in items)
                     count += len(items)
         if count:
             put_in_place(temporary, target)

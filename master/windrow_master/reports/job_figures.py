@@ -3,7 +3,8 @@
 Worker-seconds. A worker's time runs from the start of its first mini-batch to the end of the step's last one, or to
 the end of its own last attempt if the worker has ended by then. A worker has ended if its last attempt ended in a way
 that ends the process, if its node was lost or came back with a new incarnation, or if a later process of the node
-started after it: no agent starts another process while one waits. Every moment of a worker's time is one of:
+started after it: no agent starts another process while one waits. While the step runs, a worker has also ended if its
+node does not have it any more: it has made room for other jobs. Every moment of a worker's time is one of:
 
 - useful: on an attempt whose result counts;
 - retried: on an attempt that failed because of the mini-batch itself, whether it was retried or given up;
@@ -23,8 +24,8 @@ from __future__ import annotations
 import heapq
 import math
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from windrow_master.core.causes import TRAITS
 from windrow_master.core.log_bins import Distribution
@@ -32,6 +33,9 @@ from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import process_of, status_of
 from windrow_master.reports.worker_time import BINS, KINDS, LOST, RETRIED, RUNNING, USEFUL, WorkerTime
 from windrow_master.store.records import AttemptFigures
+
+WorkerKey: TypeAlias = tuple[str, str, int]
+"""The node of a worker, the incarnation of its agent, and the number of its process."""
 
 ROWS_MAX: Final = 256
 """At most this many lanes, and rows by worker, for a step."""
@@ -59,13 +63,16 @@ class RunningAttempt(NamedTuple):
 
 
 class StepFigures:
-    """Add all pages, then what runs now, then take the document. `begin_us`, `end_us`: the range of time drawn."""
+    """Add all pages, then what runs now, then take the document. `begin_us`, `end_us`: the range of time drawn.
+    `live`: the workers that nodes have now; None if that is not known, or the step has ended.
+    """
 
-    def __init__(self, begin_us: int, end_us: int) -> None:
+    def __init__(self, begin_us: int, end_us: int, live: Collection[WorkerKey] | None = None) -> None:
+        self._live = live
         self._begin_us = begin_us
         self._bin_us = max(1, -(-(end_us - begin_us) // BINS))
         self._range_end_us = begin_us + self._bin_us * BINS
-        self._workers: dict[tuple[str, str, int], WorkerTime] = {}
+        self._workers: dict[WorkerKey, WorkerTime] = {}
         self._overflow: dict[str, WorkerTime] = {}
         """By node: workers beyond WORKERS_MAX."""
         self._spent = tuple(array("d", bytes(8 * BINS)) for _ in KINDS)
@@ -278,6 +285,7 @@ class StepFigures:
         """When the worker's time ends, as the module's docstring defines it."""
         _, incarnation, _ = worker.key
         gone = incarnation in self._lost_incarnations or self._newest[worker.key[0]][1] != incarnation
+        gone = gone or (self._live is not None and worker.key not in self._live)
         return worker.end_us if worker.dead or worker.gone or gone else max(worker.end_us, self._last_end_us)
 
     def _span_of(self, worker: WorkerTime) -> int:

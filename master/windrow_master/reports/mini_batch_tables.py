@@ -66,6 +66,9 @@ def write_processed(reader: StoreReader, step_id: StepId, folders: Mapping[tuple
 
 def write_summaries(totals: list[WorkerTotals], folders: Mapping[tuple[str, str], str], folder: Path) -> None:
     """Write `process_summary.csv` and `node_summary.csv`. Raises OSError."""
+    # No run needs it before a step has ended.
+    from windrow.common.spreadsheet_cells import as_text
+
     named = sorted(
         (folders.get((row.node_id, row.node_incarnation), row.node_id), row.process_number, row) for row in totals
     )
@@ -73,7 +76,7 @@ def write_summaries(totals: list[WorkerTotals], folders: Mapping[tuple[str, str]
         writer = csv.writer(file)
         writer.writerow(PROCESS_COLUMNS)
         writer.writerows(
-            (node, f"process{number:03d}" if number >= 0 else "", *_sums([row])) for node, number, row in named
+            (as_text(node), f"process{number:03d}" if number >= 0 else "", *_sums([row])) for node, number, row in named
         )
     by_node: dict[str, list[WorkerTotals]] = {}
     for node, _, row in named:
@@ -84,7 +87,7 @@ def write_summaries(totals: list[WorkerTotals], folders: Mapping[tuple[str, str]
         writer.writerow(NODE_COLUMNS)
         for node, rows in by_node.items():
             share = 100 * sum(row.done for row in rows) / done if done else 0.0
-            writer.writerow((node, sum(row.process_number >= 0 for row in rows), f"{share:.1f}", *_sums(rows)))
+            writer.writerow((as_text(node), sum(row.process_number >= 0 for row in rows), f"{share:.1f}", *_sums(rows)))
 
 
 def utc(us: int) -> str:

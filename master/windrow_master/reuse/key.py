@@ -22,6 +22,9 @@ _UNDECISIVE = frozenset(
         "cpus_per_worker",
         "memory_per_worker",
         "gpus_per_worker",
+        "min_nodes",
+        "shared_memory_bytes",
+        "idle_gpu_timeout_s",
         # How failures are handled: a step that had any is not reused.
         "error_threshold",
         "mini_batch_error_threshold",

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import logging
+import math
 import os
 import secrets
 import time
@@ -23,8 +24,10 @@ from windrow.rpc.v1 import agent_service_pb2 as pb
 from windrow.rpc.v1 import agent_service_pb2_grpc, node_pb2, work_pb2
 
 from windrow_master.core import commands
+from windrow_master.core.bounds import is_allocation, keep_heartbeat_in_bounds, too_much_for_a_node
 from windrow_master.core.commands import HeldLease
 from windrow_master.core.ids import LeaseId, NodeId, StepId
+from windrow_master.core.pools import pools_of
 from windrow_master.core.states import AttemptState, Verdict
 from windrow_master.identity.principals import TokenRefused, caller, digest_of
 from windrow_master.limits import Limits, how_to_raise
@@ -34,6 +37,8 @@ from windrow_master.rpc.names import NAME
 from windrow_master.rpc.node_views import NodeViews
 from windrow_master.rpc.refusals import refuse
 from windrow_master.rpc.script_file_calls import READING_MAX, ScriptFileCalls
+from windrow_master.rpc.views import seconds_of
+from windrow_master.rpc.worker_reports import gpu_uses, idle_workers, running_leases
 from windrow_master.run_values import RunValues
 from windrow_master.script_files import ScriptFiles
 from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
@@ -141,17 +146,36 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
                 "NODE_INVALID",
                 f"{request.node_id[:80]!r} is not a valid node name: use at most 64 letters, digits, '_', '.' and '-'.",
             )
+        labels = json.dumps({**dict(request.labels), "windrow_version": request.windrow_version}).encode()
+        if too_much := too_much_for_a_node(request.resources, len(pools_of(labels))):
+            await errors.abort(
+                context,
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "NODE_INVALID",
+                f"The node {request.node_id} {too_much}. Start its agent with fewer: windrow agent --help",
+            )
+        if request.allocation and not is_allocation(request.allocation):
+            await errors.abort(
+                context,
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "NODE_INVALID",
+                f"{request.allocation[:80]!r} is not a valid name of an allocation: use at most 40 lower-case letters, "
+                "digits and '-'.",
+            )
         node_id = NodeId(request.node_id)
         # Agents of runs on this machine are known by their socket.
         secret = "" if self._embedded else str(dict(context.invocation_metadata() or ()).get(SECRET_KEY, ""))
+        lifetime_s = seconds_of(request, "lifetime")
         register = commands.RegisterNode(
             node_id,
             request.node_incarnation,
             request.replaced_incarnation,
             json_format.MessageToJson(request.resources, indent=None).encode(),
-            json.dumps({**dict(request.labels), "windrow_version": request.windrow_version}).encode(),
+            labels,
             digest_of(secret) if secret else "",
             tuple((StepId(held.step_id), held.identity) for held in request.held_steps),
+            math.inf if lifetime_s is None else max(0.0, lifetime_s),
+            request.allocation,
         )
 
         async def admit() -> None:
@@ -204,6 +228,7 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
     ) -> pb.HeartbeatResponse:
         """Note that a node lives, and what it uses."""
         node_id, incarnation = await self._identify(context)
+        keep_heartbeat_in_bounds(request)
         reply = await self._writer.submit(
             commands.HeartbeatNode(
                 node_id,
@@ -212,11 +237,18 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
                 request.lease_digest,
                 list({StepId(worker.step_id) for worker in request.workers if worker.phase in READY_PHASES}),
                 request.next_heartbeat.seconds + request.next_heartbeat.nanos / 1e9,
+                request.gpu_count if request.HasField("gpu_count") else None,
+                idle_workers(request.workers),
+                gpu_uses(request.workers),
+                running_leases(request.workers),
             )
         )
         await refuse(context, reply)
         self._nodes.note(node_id, request)
-        return pb.HeartbeatResponse(master_incarnation=self._writer.core.state.incarnation, reopen_work=bool(reply))
+        state = self._writer.core.state
+        return pb.HeartbeatResponse(
+            master_incarnation=state.incarnation, reopen_work=bool(reply), awaited=node_id in state.shares.awaited
+        )
 
     async def Work(  # type: ignore[override]  # a coroutine that writes to its context
         self, request_iterator: AsyncIterator[pb.WorkRequest], context: grpc.aio.ServicerContext[Any, Any]
@@ -315,11 +347,19 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
         self, request: pb.WorkRequest, node_id: NodeId, session: WorkSession, waiting: set[asyncio.Future[Any]]
     ) -> None:
         submit = self._writer.submit
-        if request.completions:
-            self._release_lost_rows(request.completions, node_id)
-            size = sum(result.rows_length for result in request.completions if not result.staged_segment)
+        # Each iteration over a field of a protobuf message makes its objects anew: once is enough.
+        if completions := list(request.completions):
+            size = 0
+            staged: list[work_pb2.Completion] = []
+            for completion in completions:
+                if completion.staged_segment:
+                    staged.append(completion)
+                else:
+                    size += completion.rows_length
+            if staged:
+                self._release_lost_rows(staged, node_id)
             self._unacknowledged_bytes += size
-            future = submit(commands.CompleteAttempts(node_id, request.completions))
+            future = submit(commands.CompleteAttempts(node_id, completions))
             waiting.add(future)
 
             def acknowledge(done: asyncio.Future[Any]) -> None:
@@ -337,7 +377,10 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
 
             future.add_done_callback(acknowledge)
         if request.released_lease_ids:
-            submit(commands.ReleaseLeases(node_id, list(request.released_lease_ids)))
+            cut_short = {
+                one.lease_id: commands.CutShort(one.elapsed_us, one.process_number) for one in request.cut_short
+            }
+            submit(commands.ReleaseLeases(node_id, list(request.released_lease_ids), cut_short))
         for at, failure in enumerate(request.worker_failures, 1):
             if not at % COMMANDS_AT_ONCE:
                 await asyncio.sleep(0)
@@ -392,18 +435,18 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
 
     def _release_lost_rows(self, completions: Sequence[work_pb2.Completion], node_id: NodeId) -> None:
         """Give back leases whose staged rows are missing on the master: their mini-batches run again, at no charge.
+        `completions`: those with staged rows.
 
         Must come before the completions are handed over, so that those find the leases gone.
         """
         lost: list[int] = []
         for completion in completions:
-            if completion.staged_segment:
-                lease_id = LeaseId(completion.lease_id)
-                folder = self._sessions.staging_folder(lease_id)
-                if folder is not None and not staged_fits(
-                    folder, completion.staged_segment, lease_id, completion.rows_length, completion.rows_crc32
-                ):
-                    lost.append(lease_id)
+            lease_id = LeaseId(completion.lease_id)
+            folder = self._sessions.staging_folder(lease_id)
+            if folder is not None and not staged_fits(
+                folder, completion.staged_segment, lease_id, completion.rows_length, completion.rows_crc32
+            ):
+                lost.append(lease_id)
         if lost:
             say(logging.WARNING, "staged rows are missing; their mini-batches run again", node=node_id, leases=lost)
             self._writer.submit(commands.ReleaseLeases(node_id, lost))

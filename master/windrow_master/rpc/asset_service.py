@@ -11,6 +11,7 @@ from windrow.rpc.v1 import asset_service_pb2 as pb
 from windrow.rpc.v1 import asset_service_pb2_grpc
 
 from windrow_master.assets import AssetRefused, Assets, message_of
+from windrow_master.identity.principals import caller
 from windrow_master.rpc.page_tokens import numbers_of
 from windrow_master.rpc.refusals import CODES, Context
 from windrow_master.store.errors import StorePostponed
@@ -28,7 +29,7 @@ class AssetService(asset_service_pb2_grpc.AssetServiceServicer):
 
     async def CreateAsset(self, request: pb.CreateAssetRequest, context: Context) -> pb.CreateAssetResponse:
         """Register a version of an asset; answered when it is durable."""
-        row = await _carried_out(context, self._assets.create, request.asset)
+        row = await _carried_out(context, self._assets.create, request.asset, caller().submits_to)
         return pb.CreateAssetResponse(asset=message_of(row))
 
     async def GetAsset(self, request: pb.GetAssetRequest, context: Context) -> pb.GetAssetResponse:

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 from windrow.common.journal import Repeated
 from windrow.rpc.v1 import job_pb2
 
+from windrow_master.core.ids import StepId
+
 if TYPE_CHECKING:
-    from windrow_master.core.forecasts import Forecast, JobForecast
+    from collections.abc import Mapping
+
+    from windrow_master.core.forecasts import Forecast, JobForecast, StepForecast
     from windrow_master.core.ids import JobKey
     from windrow_master.shell.standby import Standby
 
@@ -36,8 +40,16 @@ class ForecastViews:
         """Add to the message of a job what lies ahead of it; nothing if it has ended."""
         if (found := self.of(job_key)) is not None:
             message.place = found.place
-            message.forecast.CopyFrom(_message(found))
+            message.forecast.CopyFrom(job_forecast(found))
+            for step in message.steps:
+                if (ahead := self._steps().get(StepId(step.step_id))) is not None:
+                    step.forecast.CopyFrom(step_forecast(ahead))
         return message
+
+    def _steps(self) -> Mapping[StepId, StepForecast]:
+        """As of the last look."""
+        _, found = self._last
+        return {} if found is None else found.steps
 
     def _now(self) -> Forecast | None:
         state = self._standby.state
@@ -61,7 +73,18 @@ class ForecastViews:
         return found
 
 
-def _message(found: JobForecast) -> job_pb2.Forecast:
+def step_forecast(found: StepForecast) -> job_pb2.Forecast:
+    """The message of what lies ahead of a step."""
+    return job_pb2.Forecast(
+        begin_ms=milliseconds(found.begin_s),
+        end_ms=milliseconds(found.end_s),
+        latest_ms=milliseconds(found.latest_s),
+        workers=found.workers,
+    )
+
+
+def job_forecast(found: JobForecast) -> job_pb2.Forecast:
+    """The message of what lies ahead of a job."""
     return job_pb2.Forecast(
         begin_ms=milliseconds(found.begin_s),
         end_ms=milliseconds(found.end_s),

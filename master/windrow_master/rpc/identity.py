@@ -19,10 +19,12 @@ from windrow.rpc.v1 import token_service_pb2_grpc
 from windrow_master.config import MasterConfig
 from windrow_master.files.state_files import StateFiles
 from windrow_master.identity.audit import AuditLog
+from windrow_master.identity.principals import caller
 from windrow_master.identity.tokens import Tokens
-from windrow_master.rpc.audited import Audited
+from windrow_master.rpc.audited import DONE, Audited
 from windrow_master.rpc.authorization import Authorization
 from windrow_master.rpc.refusal_log import RefusalLog
+from windrow_master.rpc.refusals import Context
 from windrow_master.rpc.stream_limits import StreamLimits
 from windrow_master.rpc.token_service import TokenService
 from windrow_master.store.errors import StorePostponed
@@ -72,6 +74,19 @@ class Identity:
     def recorder(self) -> grpc.aio.ServerInterceptor[Any, Any]:
         """Who writes down what was changed: the last one before the services."""
         return Audited(self._audit)
+
+    def note_taken(self, context: Context, fleet: str, program: str, before: str) -> None:
+        """Write down that a fleet is run by another program than before."""
+        by = caller()
+        self._audit.note(
+            who=by.name,
+            role=by.role.name.lower(),
+            project=by.project,
+            peer=context.peer(),
+            call="FleetService/SyncFleet",
+            on={"name": fleet, "program": program, "before": before},
+            result=DONE,
+        )
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve the calls about tokens."""

@@ -61,6 +61,9 @@ WATCH_INTERVAL_MAX_S = 5.0
 
 FOLLOW_INTERVAL_S = 0.25
 JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
+PAGE_DOCUMENTS_BYTES = 4 << 20
+"""A page of jobs ends once their documents come to more: each is read to show the job, and calls of others wait."""
+PAGE_ROWS_FIRST = 8
 LARGE_DOCUMENT = 64 << 10
 """In bytes. A look at a larger one for secrets takes so long that calls of others would wait for it."""
 LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
@@ -148,11 +151,22 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         """Return a page of jobs, newest first."""
         size = min(request.page_size or JOBS_PAGE, JOBS_PAGE_MAX)
         before = await numbers_of(request.page_token, context)
-        found = self._jobs.page(size + 1, before[0] if before else None, caller().project)
-        shown = [self._ahead.put(job_message(job, steps), job.job_key) for job, steps in found[:size]]
-        response = pb.ListJobsResponse(jobs=shown)
-        if len(found) > size:
-            response.next_page_token = str(found[size - 1][0].job_key)
+        response, last, length = pb.ListJobsResponse(), before[0] if before else None, 0
+        while True:
+            # A few more rows than before each time: where documents are large, few are read that nobody is shown.
+            wanted = min(size - len(response.jobs), 2 * len(response.jobs) + PAGE_ROWS_FIRST)
+            found = self._jobs.page(wanted + 1, last, caller().project)
+            for job, steps in found[:wanted]:
+                if length > PAGE_DOCUMENTS_BYTES:
+                    break
+                response.jobs.append(self._ahead.put(job_message(job, steps), job.job_key))
+                last, length = job.job_key, length + len(job.document)
+                if len(job.document) > LARGE_DOCUMENT:
+                    await asyncio.sleep(0)
+            if length > PAGE_DOCUMENTS_BYTES or len(response.jobs) == size or len(found) <= wanted:
+                break
+        if found and last != found[-1][0].job_key:
+            response.next_page_token = str(last)
         return response
 
     async def WatchJob(self, request: pb.WatchJobRequest, context: Context) -> AsyncIterator[pb.WatchJobResponse]:
@@ -184,26 +198,29 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         from windrow_master.rpc.reason_words import words_of
 
         await self._refuse_foreign(request.job_id, context)
-        reply = None if self._standby.state is None else await self._standby.changes().explain(request.job_id)
-        if reply is None or isinstance(reply, Refused):
+        reply = await self._reasons(request.job_id)
+        if reply is None:
             # It has ended so long ago that only its rows are left.
             from windrow_master.core.reasons import reason_of_ended
 
             job, steps = await self._job(request.job_id, context)
             reply = [reason_of_ended(step.name, StepState(step.state), step.message, job.message) for step in steps]
-        else:
-            reply = self._with_reports(request.job_id, reply)
         return pb.ExplainJobResponse(
             reasons=[
                 pb.StepReason(
                     step=reason.step,
                     code=reason.code,
-                    message=words_of(reason),
+                    message=words_of(reason, caller().sees),
                     brief=brief_of(reason, embedded=self._embedded),
                 )
                 for reason in reply
             ]
         )
+
+    async def _reasons(self, job_id: str) -> list[Reason] | None:
+        """The state of each step of a job, and why; None if it has ended long ago, or nothing runs."""
+        reply = None if self._standby.state is None else await self._standby.changes().explain(job_id)
+        return None if reply is None or isinstance(reply, Refused) else self._with_reports(job_id, reply)
 
     def _with_reports(self, job_id: str, reasons: list[Reason]) -> list[Reason]:
         """The reasons, with what the nodes report of the steps' workers."""

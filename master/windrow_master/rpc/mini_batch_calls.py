@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from windrow.rpc import errors
@@ -23,7 +23,7 @@ from windrow_master.files.step_damage import StepDamaged
 from windrow_master.identity.principals import caller
 from windrow_master.jobs import Jobs
 from windrow_master.reports.failed_items import named_items
-from windrow_master.reports.job_figures import RunningAttempt
+from windrow_master.reports.job_figures import RunningAttempt, WorkerKey
 from windrow_master.reports.worker_logs import logs_of_worker
 from windrow_master.roots import Roots
 from windrow_master.rpc.forecast_views import ForecastViews
@@ -46,6 +46,7 @@ from windrow_master.threads import in_thread
 
 if TYPE_CHECKING:
     from windrow_master.core.leases import Lease
+    from windrow_master.core.reasons import Reason
 
 PAGE, PAGE_MAX = 100, 1_000
 BUSY = (node_pb2.WORKER_PHASE_LOADING, node_pb2.WORKER_PHASE_RUNNING, node_pb2.WORKER_PHASE_RETURNING)
@@ -63,6 +64,7 @@ class MiniBatchCalls:
     _datastores: Mapping[str, str | Path]
     _embedded: bool
     _ahead: ForecastViews
+    _reasons: Callable[[str], Awaitable[list[Reason] | None]]
 
     async def ListMiniBatches(self, request: pb.ListMiniBatchesRequest, context: Context) -> pb.ListMiniBatchesResponse:
         """Return a page of the mini-batches of a job."""
@@ -133,13 +135,16 @@ class MiniBatchCalls:
 
     async def GetJobReport(self, request: pb.GetJobReportRequest, context: Context) -> pb.GetJobReportResponse:
         """Return the figures of a job as of now."""
-        from windrow_master.reports.job_report import job_report
+        from windrow_master.reports.job_report import Present, job_report
 
         job, steps = await self._job(request.job_id, context)
         running = {step.step_id: self._at_work(step.step_id) for step in steps}
         ahead = self._ahead.of(job.job_key)
         forecast = None if ahead is None else ahead._asdict()
-        document = await in_thread(job_report, self._jobs.reader, job, steps, time.time(), running, forecast)
+        gpus = self._gpu_workers({step.step_id for step in steps})
+        why = await self._why(job) if job.end_time is None else {}
+        present = Present(time.time(), running, forecast, gpus, self._live_workers(), why)
+        document = await in_thread(job_report, self._jobs.reader, job, steps, present)
         return pb.GetJobReportResponse(document=document)
 
     # Looking up.
@@ -233,6 +238,45 @@ class MiniBatchCalls:
                         RunningAttempt(
                             lease.mini_batch, node.node_id, node.node_incarnation, worker.process_number, since_us
                         )
+                    )
+        return found
+
+    def _live_workers(self) -> set[WorkerKey] | None:
+        """The workers that nodes had at their last heartbeat; None where nothing runs."""
+        if self._standby.state is None:
+            return None
+        return {
+            (node.node_id, node.node_incarnation, worker.process_number)
+            for node in self._nodes.nodes()
+            for worker in node.workers
+        }
+
+    async def _why(self, job: JobRow) -> dict[str, str]:
+        """Why each step that has not ended is in its state, in words."""
+        from windrow_master.rpc.reason_words import words_of
+
+        reasons = await self._reasons(job.job_id)
+        sees = caller().sees
+        return {reason.step: words_of(reason, sees) for reason in reasons or ()}
+
+    def _gpu_workers(self, step_ids: Container[StepId]) -> dict[StepId, list[dict[str, Any]]]:
+        """Workers that held GPUs at their nodes' last heartbeat, by step."""
+        found: dict[StepId, list[dict[str, Any]]] = {}
+        for node in self._nodes.nodes():
+            for worker in node.workers:
+                step_id, gpu, there = StepId(worker.step_id), worker.gpu, node.usage.gpus
+                if step_id in step_ids and worker.HasField("gpu"):
+                    found.setdefault(step_id, []).append(
+                        {
+                            "node": node.node_id,
+                            "process_number": worker.process_number,
+                            "places": list(gpu.places),
+                            "models": sorted({there[at].model for at in gpu.places if at < len(there)}),
+                            "share": round(gpu.share, 4),
+                            "memory_bytes": gpu.memory_bytes if gpu.HasField("memory_bytes") else None,
+                            "busy_percent": round(gpu.busy_percent, 1) if gpu.HasField("busy_percent") else None,
+                            "idle_s": gpu.idle_ms / 1000,
+                        }
                     )
         return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from windrow.rpc.v1 import node_pb2
 
-from windrow_master.core.ids import NodeId
+from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.states import NodeState
 from windrow_master.identity.principals import caller
 from windrow_master.rpc.views import node_message
@@ -48,7 +48,8 @@ class NodeViews:
         state = self._standby.state
         heard = self._heartbeats.get(node.node_id) if node.state != NodeState.LOST else None
         heartbeat, heard_s = heard or (None, 0.0)
-        message = node_message(node, heartbeat, heard_s, {} if state is None else state.leases)
+        leases = {} if state is None else state.leases
+        message = node_message(node, heartbeat, heard_s, leases, lambda step_id: _sees(state, step_id))
         if state is not None:
             message.users.extend(users_of(state, node))
         return message
@@ -68,6 +69,14 @@ class NodeViews:
                 for worker in heartbeat.workers:
                     found.setdefault(worker.step_id, []).append(WorkerReport(node_id, worker, now_s - heard_s))
         return found
+
+
+def _sees(state: CoreState | None, step_id: StepId) -> bool:
+    """Whether the caller sees the job of a step. One that is gone is seen by who sees all jobs."""
+    step = None if state is None else state.steps.get(step_id)
+    if state is None or step is None:
+        return not caller().project
+    return caller().sees(state.jobs[step.job_key].queue)
 
 
 def users_of(state: CoreState, node: Node) -> list[node_pb2.NodeUser]:

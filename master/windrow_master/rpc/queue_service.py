@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
 from windrow.common.queue_settings import (
+    ADMITTED_JOBS,
+    ADMITTED_JOBS_MAX,
     PRIORITY_MAX,
     SLOTS_MAX,
     WEIGHT_MAX,
@@ -21,12 +23,13 @@ from windrow.rpc.v1 import queue_service_pb2 as pb
 from windrow.rpc.v1 import queue_service_pb2_grpc
 
 from windrow_master.core.commands import Moment, SetQueues
+from windrow_master.core.gpus import IdleGpu, idle_gpus
 from windrow_master.core.queue_reasons import QueueReason, reason_of_queue
 from windrow_master.core.queues import QueueUse, uses
 from windrow_master.core.state import Queue
 from windrow_master.identity.principals import caller
 from windrow_master.reports.usage import ROWS_MAX, Key, TooManyRows, Usage, usage_of
-from windrow_master.rpc.forecast_views import milliseconds
+from windrow_master.rpc.forecast_views import milliseconds, step_forecast
 from windrow_master.rpc.names import NAME, not_a_project
 from windrow_master.rpc.refusals import Context, accepted
 from windrow_master.shell.standby import Standby
@@ -47,7 +50,8 @@ class QueueService(queue_service_pb2_grpc.QueueServiceServicer):
         found = uses(state)
         if by.project:
             found = {by.project: found.get(by.project, QueueUse())}
-        queues = [_message(name, state.queues.get(name), use) for name, use in sorted(found.items())]
+        idle = idle_gpus(state, Moment(time.monotonic(), time.time()), project=by.project or None)
+        queues = [_message(name, state.queues.get(name), use, idle) for name, use in sorted(found.items())]
         return pb.ListQueuesResponse(queues=queues, revision=state.queue_revision)
 
     async def ExplainQueue(self, request: pb.ExplainQueueRequest, context: Context) -> pb.ExplainQueueResponse:
@@ -61,7 +65,9 @@ class QueueService(queue_service_pb2_grpc.QueueServiceServicer):
             await errors.abort(context, grpc.StatusCode.PERMISSION_DENIED, errors.PROJECT_MISSING, why)
         state = self._standby.changes().state
         reason = reason_of_queue(state, request.name, Moment(time.monotonic(), time.time()))
-        queue = _message(request.name, state.queues.get(request.name), uses(state).get(request.name, QueueUse()))
+        use = uses(state).get(request.name, QueueUse())
+        idle = idle_gpus(state, Moment(time.monotonic(), time.time()), project=request.name)
+        queue = _message(request.name, state.queues.get(request.name), use, idle)
         return _reason_message(reason, queue, is_one_project=bool(by.project))
 
     async def SetQueues(self, request: pb.SetQueuesRequest, context: Context) -> pb.SetQueuesResponse:
@@ -155,6 +161,9 @@ def _reason_message(reason: QueueReason, queue: pb.Queue, *, is_one_project: boo
         waiting=[
             pb.WaitingJob(job_id=one.job_id, place=one.place, begin_ms=milliseconds(one.begin_s)) for one in reason.line
         ],
+        steps=[
+            pb.StepAhead(job_id=one.job_id, step=one.step, forecast=step_forecast(one.forecast)) for one in reason.steps
+        ],
     )
 
 
@@ -167,6 +176,8 @@ def _why_invalid(name: str, settings: pb.QueueSettings) -> str:
         return f"{of}: a weight is a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, not {settings.weight:g}."
     if abs(settings.priority) > PRIORITY_MAX:
         return f"{of}: a priority is a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}, not {settings.priority}."
+    if settings.HasField("admitted_jobs") and not 1 <= settings.admitted_jobs <= ADMITTED_JOBS_MAX:
+        return f"{of}: 1 to {ADMITTED_JOBS_MAX:,} jobs can be admitted, not {settings.admitted_jobs:,}."
     for pool, bounds in [("", settings.cluster), *settings.pools.items()]:
         if pool and not NAME.fullmatch(pool):
             return f"{of}: {pool[:80]!r} is not a valid name of a pool."
@@ -183,6 +194,7 @@ def _settings(message: pb.QueueSettings) -> QueueSettings:
         message.priority,
         _bounds(message.cluster),
         {pool: _bounds(bounds) for pool, bounds in sorted(pools.items())},
+        message.admitted_jobs if message.HasField("admitted_jobs") else ADMITTED_JOBS,
     )
 
 
@@ -194,7 +206,7 @@ def _bounds_message(bounds: Bounds) -> pb.QueueBounds:
     return pb.QueueBounds(quota=bounds.quota, limit=None if math.isinf(bounds.limit) else bounds.limit)
 
 
-def _message(name: str, queue: Queue | None, use: QueueUse) -> pb.Queue:
+def _message(name: str, queue: Queue | None, use: QueueUse, idle: Sequence[IdleGpu] = ()) -> pb.Queue:
     settings = QueueSettings() if queue is None else queue.settings
     message = pb.Queue(
         name=name,
@@ -203,6 +215,7 @@ def _message(name: str, queue: Queue | None, use: QueueUse) -> pb.Queue:
             priority=settings.priority,
             cluster=_bounds_message(settings.cluster),
             pools={pool: _bounds_message(bounds) for pool, bounds in settings.pools.items()},
+            admitted_jobs=settings.admitted_jobs,
         ),
         use=pb.QueueUse(
             open_jobs=use.open_jobs,
@@ -210,7 +223,22 @@ def _message(name: str, queue: Queue | None, use: QueueUse) -> pb.Queue:
             workers=use.workers,
             ready=use.ready,
             leased=use.leased,
+            queued_jobs=use.queued_jobs,
         ),
+        idle_gpus=[
+            pb.IdleGpu(
+                node_id=one.node_id,
+                job_id=one.job_id,
+                step=one.step,
+                process_number=one.process_number,
+                gpus=one.gpus,
+                idle_ms=round(one.idle_s * 1000),
+                is_working=one.is_working,
+                submitter=one.submitter,
+            )
+            for one in idle
+            if one.project == name
+        ],
     )
     if queue is not None:
         message.revision, message.changed_by = queue.revision, queue.changed_by

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from windrow.common.quantities import counted, first_few
+from windrow.common.quantities import counted, duration, first_few
 
 from windrow_master.core.reasons import Code, Reason
-from windrow_master.rpc.reason_words import about, amount_of, for_words, need_words, rate_of, some_of, workers_words
+from windrow_master.rpc.reason_words import (
+    about,
+    amount_of,
+    ask_brief,
+    for_words,
+    need_words,
+    queued_brief,
+    rate_of,
+    some_of,
+    workers_words,
+)
 
 
 def brief_of(reason: Reason, *, embedded: bool = False) -> str:
@@ -17,6 +27,8 @@ def brief_of(reason: Reason, *, embedded: bool = False) -> str:
             return ""
         case Code.CANCELLING | Code.ENDING_WORKERS:
             return f"workers are ending on {some_of(reason.nodes)}"
+        case Code.NOT_ADMITTED:
+            return queued_brief(reason)
         case Code.WAITS_FOR_STEPS:
             return f"waits for {some_of([name for name, _ in reason.steps])}"
         case Code.JOB_PAUSED:
@@ -67,6 +79,11 @@ def _waiting(reason: Reason) -> str:
             return "no node is connected"
         case Code.NO_NODE_IN_POOL:
             return f"no node of the pool {reason.pool!r} is connected"
+        case Code.WAITS_FOR_AGENTS:
+            asks = [ask for ask in reason.fleets if ask.asked or ask.starting] or reason.fleets
+            return (
+                f"waits for an agent of fleet {asks[0].fleet}: {ask_brief(asks[0])}" if asks else "waits for an agent"
+            )
         case Code.NODES_SET_ASIDE:
             states = ", ".join(f"{count} {state}" for state, count in reason.counts)
             return f"no node takes work ({states})"
@@ -86,6 +103,11 @@ def _waiting(reason: Reason) -> str:
             return f"{some_of(reason.nodes)} takes none of its work at the moment"
         case Code.NODES_TOO_SMALL if reason.short is not None:
             return f"{need_words(reason.short)}; no node has more than {amount_of(reason.short, reason.short.most)}"
+        case Code.NODES_END_TOO_SOON:
+            return f"a mini-batch takes {duration(reason.wanted_s)}, and no node lives that long"
+        case Code.GATHERING_NODES if reason.gathering is not None:
+            known = reason.gathering
+            return f"begins on {known.needed:,} nodes at once; has {known.nodes:,} of {known.able:,}"
         case Code.PROJECT_LIMIT:
             return "its project has all the slots that it may have"
         case _ if reason.short is not None:

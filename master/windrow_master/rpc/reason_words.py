@@ -3,20 +3,91 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from windrow.common.failure_kinds import within
 from windrow.common.quantities import counted, duration, first_few, size
 from windrow.common.worker_phases import PHASE_WORDS
 from windrow.spec.settings.pace import rate_words
 
+from windrow_master.core.gathering import HOLD_S
 from windrow_master.core.needs import Shortage
-from windrow_master.core.reasons import Code, Reason
+from windrow_master.core.reasons import Code, FleetAsk, Gathering, Reason
 
 NAMES_MAX = 5
+IDLE_NAMED = 3
+FLEETS_NAMED = 3
+SILENT_S = 15.0
+"""A fleet's program that is silent for longer is named as such: it is heard every second."""
+ENGINE_WORDS_MAX = 300
 
 
-def words_of(reason: Reason) -> str:
-    """Return the words for people."""
+def words_of(reason: Reason, sees: Callable[[str], bool] = lambda project: True) -> str:
+    """Return the words for people. `sees`: whether they may know the jobs of a project."""
+    return _state_words(reason) + _fleet_words(reason) + _idle_words(reason, sees)
+
+
+def _fleet_words(reason: Reason) -> str:
+    """What fleets do for a step that waits for a node."""
+    told = [f" {_ask_words(ask)}" for ask in reason.fleets[:FLEETS_NAMED]]
+    if len(reason.fleets) > FLEETS_NAMED:
+        told.append(f" {len(reason.fleets) - FLEETS_NAMED:,} more groups of fleets: `windrow fleet list`.")
+    return "".join(told)
+
+
+def _ask_words(ask: FleetAsk) -> str:
+    return f"Fleet {ask.fleet} ({ask.provider}, group {ask.group}): {ask_brief(ask)}."
+
+
+def ask_brief(ask: FleetAsk) -> str:
+    """What a group of a fleet does, without its name."""
+    parts = []
+    if ask.paused:
+        by = f" by {ask.paused_by}" if ask.paused_by else ""
+        parts.append(f"it was paused{by}, and asks for nothing more (windrow fleet resume {ask.fleet})")
+    elif ask.silent_s > SILENT_S:
+        since = "since this master started" if math.isinf(ask.silent_s) else f"for {duration(ask.silent_s)}"
+        parts.append(f"its program has not been heard {since}; start it (windrow fleet run)")
+    if ask.asked:
+        says = f", the engine says: {_one_line(ask.engine_says)}" if ask.engine_says else ""
+        parts.append(f"{counted(ask.asked, 'agent')} asked for{says}")
+    if ask.starting:
+        parts.append(f"{counted(ask.starting, 'agent')} starting")
+    if ask.why_not_more and not ask.paused:
+        parts.append(_one_line(ask.why_not_more))
+    return "; ".join(parts) or "no agent asked for"
+
+
+def _one_line(text: str) -> str:
+    """The words of an engine, which may be long, as a part of a sentence."""
+    return within(" ".join(text.split()), ENGINE_WORDS_MAX).rstrip(".")
+
+
+def _idle_words(reason: Reason, sees: Callable[[str], bool]) -> str:
+    """Who holds GPUs and does not use them."""
+    if not reason.idle_gpus:
+        return ""
+    told = [
+        (f"{one.job_id}/{one.step}, process{one.process_number:03d} " if sees(one.project) else "a worker ")
+        + f"on {one.node_id} (project {one.project}, {amount_of_gpus(one.gpus)}, for {duration(one.idle_s)}"
+        + ("" if one.is_working else ", without a mini-batch")
+        + ")"
+        for one in reason.idle_gpus
+    ]
+    count = counted(len(told), "worker")
+    return (
+        f" {count} hold{'s' * (len(told) == 1)} GPUs and use{'s' * (len(told) == 1)} less than 5 % of them: "
+        f"{first_few(told, IDLE_NAMED)}. Those without a mini-batch end by themselves where their step sets "
+        "--idle_gpu_timeout."
+    )
+
+
+def amount_of_gpus(gpus: float) -> str:
+    """`1 GPU`, `0.5 GPUs`."""
+    return f"{gpus:.3g} GPU{'' if gpus == 1 else 's'}"
+
+
+def _state_words(reason: Reason) -> str:
     match reason.code:
         case Code.COMPLETED:
             return reason.message or "It is done."
@@ -24,6 +95,8 @@ def words_of(reason: Reason) -> str:
             return reason.message
         case Code.CANCELLING:
             return f"It is cancelled. Nodes are still ending its workers: {some_of(reason.nodes)}."
+        case Code.NOT_ADMITTED:
+            return _not_admitted(reason)
         case Code.WAITS_FOR_STEPS:
             steps = [f"{name} ({state.name.lower()})" for name, state in reason.steps]
             return f"It waits for {some_of(steps)}, and begins when they are done."
@@ -63,10 +136,36 @@ def words_of(reason: Reason) -> str:
             )
         case Code.GATHERING_ROWS:
             return reason.message or "All mini-batches are done; the output is being written."
-        case Code.NO_NODE | Code.NO_NODE_IN_POOL | Code.NODES_SET_ASIDE:
+        case Code.NO_NODE | Code.NO_NODE_IN_POOL | Code.NODES_SET_ASIDE | Code.WAITS_FOR_AGENTS:
             return _nowhere(reason)
         case _:
             return _waiting(reason)
+
+
+def _not_admitted(reason: Reason) -> str:
+    if reason.admission is None:
+        return "Its job is queued, and nothing of it has begun."
+    project, running, queued, number, priority = reason.admission
+    verbs = "goes before it is" if running == 1 else "go before it are"
+    before = f"{counted(running, 'job')} of project {project} that {verbs} running, and {queued:,} queued"
+    raised = f"windrow queue set {project} --admitted-jobs {running + queued + 1}"
+    sooner = f"To begin at once: `{raised}` (an admin)."
+    if priority is not None:
+        moved = f"windrow job update {reason.job_id} --priority {priority}"
+        sooner = f"To begin at once: `{moved}`, or `{raised}` (an admin)."
+    return (
+        f"Its job is queued, and nothing of it has begun: {before}. The queue admits {number:,} at a time, and what "
+        f"would get a worker. {sooner}"
+    )
+
+
+def queued_brief(reason: Reason) -> str:
+    """Of NOT_ADMITTED, in a few words."""
+    if reason.admission is None:
+        return "queued"
+    _, running, queued, _, _ = reason.admission
+    also = f", {queued:,} queued before it" if queued else ""
+    return f"queued: {counted(running, 'job')} of its project run{'s' * (running == 1)}{also}"
 
 
 def _dividing(reason: Reason) -> str:
@@ -152,6 +251,9 @@ def _limit(reason: Reason) -> str:
 
 def _nowhere(reason: Reason) -> str:
     """The words for a step whose work no node takes."""
+    if reason.code == Code.WAITS_FOR_AGENTS:
+        of = f" of the pool {reason.pool!r} (compute)" if reason.pool else ""
+        return f"No node{of} is connected: the step waits for an agent of a fleet."
     if reason.code == Code.NO_NODE:
         return "No node is connected: the job waits for one. See `windrow node list`."
     if reason.code == Code.NO_NODE_IN_POOL:
@@ -196,6 +298,21 @@ def _waiting(reason: Reason) -> str:
                 f"{reason.short.node_id}, has {amount_of(reason.short, reason.short.most)}. The step waits for a node "
                 f"that has more. Start an agent on one, or change {reason.short.resource}_per_worker of the step."
             )
+        case Code.NODES_END_TOO_SOON if reason.ran_s:
+            return (
+                f"{waits}: it had run for {duration(reason.ran_s)}, far longer than others of its step, when the end "
+                f"of its node cut it off. It runs again where it has twice that time, {duration(reason.wanted_s)}, and "
+                f"the node that lives longest, {some_of(reason.nodes)}, ends in {duration(reason.next_s or 0.0)} "
+                "(--lifetime). The step waits for a node that lives longer. Start one."
+            )
+        case Code.NODES_END_TOO_SOON:
+            return (
+                f"{waits}: with one, a worker is busy for up to {duration(reason.wanted_s)}, and the node that lives "
+                f"longest, {some_of(reason.nodes)}, ends in {duration(reason.next_s or 0.0)} (--lifetime). The step "
+                "waits for a node that lives longer. Start one, or make mini-batches smaller (mini_batch_size)."
+            )
+        case Code.GATHERING_NODES if reason.gathering is not None:
+            return f"{waits}: {_gathering(reason.gathering)} {_gathering_advice(reason)}".rstrip()
         case Code.PROJECT_LIMIT:
             return f"{waits}, and {_share_words(reason)}"
         case _:
@@ -206,6 +323,34 @@ def _waiting(reason: Reason) -> str:
                     f"{amount_of(reason.short, reason.short.most)}. The others are taken by {listed_counts(reason)}."
                 )
             return f"{taken} {_share_words(reason)}".rstrip()
+
+
+def _gathering(known: Gathering) -> str:
+    begins = f"the step begins on {known.needed:,} nodes at once (min_nodes)"
+    if known.able < known.needed:
+        return f"{begins}, and {known.able:,} can have its workers."
+    if known.rests_s:
+        return (
+            f"{begins}. It has held places on some of them for {HOLD_S:.0f} s, and has released them; it tries again "
+            f"in {about(known.rests_s)}, or as soon as so many are free."
+        )
+    if known.is_behind:
+        return f"{begins}, and another step that does gathers nodes before it."
+    if known.entitled is not None and known.entitled < known.needed:
+        return f"{begins}, and is entitled to {counted(known.entitled, 'worker')} now."
+    if known.nodes >= known.needed:
+        return f"{begins}, and {known.ready:,} of them are ready for it. The others prepare its code and environment."
+    held = "" if known.held_s is None else f", for {about(known.held_s)}. After {HOLD_S:.0f} s it releases them"
+    return f"{begins}, and holds places on {known.nodes:,}{held}."
+
+
+def _gathering_advice(reason: Reason) -> str:
+    known = reason.gathering
+    if known is None or known.nodes >= known.needed:
+        return ""
+    if known.able < known.needed:
+        return "Start more agents, or lower min_nodes of the step."
+    return _share_words(reason)
 
 
 def need_words(short: Shortage) -> str:

@@ -15,6 +15,7 @@ CODES: Final = {
     "JOB_UNKNOWN": grpc.StatusCode.NOT_FOUND,
     "JOB_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
     "NODE_ALREADY_LIVE": grpc.StatusCode.ALREADY_EXISTS,
+    "ALLOCATION_TAKEN": grpc.StatusCode.ALREADY_EXISTS,
     "NODE_UNKNOWN": grpc.StatusCode.NOT_FOUND,
     "ASSET_UNKNOWN": grpc.StatusCode.NOT_FOUND,
     "ASSET_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
@@ -23,6 +24,10 @@ CODES: Final = {
     "TOKEN_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
     "TOKEN_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
     "QUEUE_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
+    "FLEET_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
+    "FLEET_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "GROUP_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "TOO_MANY_ALLOCATIONS": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "LIMIT_REACHED": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "STORAGE_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
 }

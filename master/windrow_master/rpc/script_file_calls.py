@@ -175,8 +175,9 @@ class ScriptFileCalls:
                 errors.STEP_UNKNOWN,
                 f"This master has no step {step_id} that runs. What its script hands in is not kept.",
             )
-        job_id = state.jobs[step.job_key].job_id
-        return ScriptRun(job_id, step_id, logs.name, logs.parent if wanted.of_job else logs, logs.parent)
+        job = state.jobs[step.job_key]
+        folder = logs.parent if wanted.of_job else logs
+        return ScriptRun(job.job_id, job.queue, step_id, logs.name, folder, logs.parent)
 
 
 @contextlib.asynccontextmanager

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from google.protobuf import json_format
@@ -14,10 +15,10 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from windrow.common.failure_kinds import SHORT_RETURN
 from windrow.common.journal import Repeated
-from windrow.rpc.v1 import agent_service_pb2, job_pb2, node_pb2
+from windrow.rpc.v1 import agent_service_pb2, job_pb2, node_pb2, work_pb2
 
 from windrow_master.core.counters import Counters
-from windrow_master.core.ids import LeaseId
+from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.records import JobRow, StepRow, planned_in_checkpoint
 from windrow_master.core.states import DONE_STEPS, ENDED_STEPS, AttemptState, Cause, Phase, StepState
 from windrow_master.core.statuses import category_of, status_of
@@ -43,7 +44,9 @@ def timestamp(seconds: float | None) -> Timestamp | None:
 
 
 def seconds_of(message: Message, field: str) -> float | None:
-    """A moment of a message in seconds since 1970; None if it is not set. Raises ValueError for what is no moment."""
+    """A moment of a message in seconds since 1970, or a duration in seconds; None if it is not set. Raises ValueError
+    for what is none.
+    """
     return getattr(message, field).ToNanoseconds() / 1e9 if message.HasField(field) else None
 
 
@@ -119,6 +122,8 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
     counters = Counters.from_json(step.counters)
     paths = StepPaths.from_json(step.paths)
     return job_pb2.Step(
+        gpu_use=_gpu_use(counters),
+        data_cache=_data_cache(counters),
         step_id=step.step_id,
         name=step.name,
         state=step.state,  # type: ignore[arg-type]
@@ -199,14 +204,31 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
     )
 
 
+def _gpu_use(counters: Counters) -> job_pb2.GpuUse | None:
+    """What workers have used of GPUs; None if nothing was measured."""
+    gpus = counters.gpus
+    if not gpus:
+        return None
+    measured = gpus["measured"]
+    busy = gpus["busy_percent"] / measured if measured else None
+    return job_pb2.GpuUse(peak_memory_bytes=gpus["peak_bytes"], busy_percent=busy, measurements=measured)
+
+
+def _data_cache(counters: Counters) -> work_pb2.DataCacheUse | None:
+    """What a step's data had of the data caches of nodes; None if no node that has one has fetched any."""
+    use = counters.data_cache
+    return work_pb2.DataCacheUse(**{name: min(count, UINT64_MAX) for name, count in use.items()}) if use else None
+
+
 def node_message(
     node: Node,
     heartbeat: agent_service_pb2.HeartbeatRequest | None,
     heard_s: float,
     leases: Mapping[LeaseId, Lease],
+    sees: Callable[[StepId], bool],
 ) -> node_pb2.Node:
     """Make the message of a node, with its last heartbeat. `heard_s`: when that arrived (monotonic). `leases`: those
-    that are live.
+    that are live. `sees`: whether the caller sees the job of a step.
     """
     labels = json.loads(node.labels or b"{}")
     version = labels.pop("windrow_version", "")
@@ -214,14 +236,17 @@ def node_message(
         node_id=node.node_id,
         node_incarnation=node.node_incarnation,
         state=int(node.state),  # type: ignore[arg-type]
-        message=node.status_text,
+        message=node.status_text(sees),
         lease_count=len(node.lease_ids),
         register_time=timestamp(node.register_time),
         windrow_version=version,
         cordoned=node.cordoned,
         labels=labels,
+        allocation=node.allocation,
     )
     json_format.Parse(node.resources or b"{}", message.resources)
+    if node.ends_s < math.inf:
+        message.lifetime.FromMilliseconds(max(0, int((node.ends_s - time.monotonic()) * 1000)))
     if heartbeat is not None and heartbeat.node_incarnation == node.node_incarnation:
         message.usage.CopyFrom(heartbeat.usage)
         message.workers.extend(heartbeat.workers)

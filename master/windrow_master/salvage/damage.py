@@ -30,6 +30,11 @@ _MEANS = {
     "segment": "its rows are not put into an output; salvage saves those that have their checksum",
     "output": "the file is no longer known as Windrow's; a step that writes there fails",
     "asset": "it cannot be used; all others can",
+    "token": "no master starts with it; jobs and rows can be read",
+    "queue": "no master starts with it; jobs and rows can be read",
+    "fleet": "no master starts with it; jobs and rows can be read",
+    "allocation": "no master starts with it; jobs and rows can be read",
+    "ledger": "no master starts with it if its job has not ended, and usage cannot be shown; jobs and rows can be read",
 }
 """What damage to a row means, by table."""
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from windrow.common.durable import write_whole
 from windrow.common.quantities import counted
+from windrow.common.spreadsheet_cells import as_texts
 from windrow.common.state_mark import STATE_MARK
 from windrow.common.trees import walk
 
@@ -169,7 +170,9 @@ def _export_step(state: DamagedState, job: FoundJob, step: FoundStep, place: Pat
                 if why:
                     entry["missing"] += 1
                     entry["unreadable"] += why == _UNREADABLE
-                    missing.writerow((batch.number, batch.item_count or batch.items_counted or "", why, names(batch)))
+                    missing.writerow(
+                        as_texts((batch.number, batch.item_count or batch.items_counted or "", why, names(batch)))
+                    )
                 else:
                     entry["mini_batches"] += 1
                     entry["rows"] += batch.range.row_count if batch.range is not None else 0

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from windrow.common.notes import NoteDamaged, read_note
+from windrow.spec.effective.document import DocumentError
+from windrow.spec.effective.job import EffectiveJob
 from windrow_worker.loaded import InputChanged
 from windrow_worker.tables.sorted_sums import SUMS, SortedSums
 
@@ -20,7 +22,7 @@ from windrow_master.planning.plan_files.plan_files import known_sums
 from windrow_master.reuse import digest_cache
 from windrow_master.salvage.damage import AGAIN, Damage, has_ended, means_for_step, named, steps_of, unread
 from windrow_master.salvage.folder import DamagedState
-from windrow_master.store.found import FoundStep
+from windrow_master.store.found import FoundJob, FoundStep
 
 _NOTES = {
     "jobs/*/run.json": "the job cannot be retried; all of it can be read",
@@ -34,6 +36,9 @@ _NOTES = {
     "agent/incarnation.json": "of the processes that an earlier agent left running, only the recorded ones are found",
 }
 """What damage to a note means, by the pattern of its path."""
+
+
+_CODE_GONE = "fails; the next submission of the job uploads it again"
 
 
 def check_planning(state: DamagedState) -> Iterator[Damage]:
@@ -95,7 +100,11 @@ def _damaged_sorted_rows(step: FoundStep) -> Iterator[Damage]:
 
 
 def check_artifacts(state: DamagedState) -> Iterator[Damage]:
-    """Check archives against the digests that are their names."""
+    """Check archives against the digests that are their names, and that those are there that steps still need."""
+    for job, step in steps_of(state):
+        digest = "" if has_ended(job) or has_ended(step) else _code_of(job, step)
+        if digest and not (path := state.files.artifacts / digest).exists():
+            yield Damage(str(path), f"it is gone; it is the code of {named(job, step)}, which {_CODE_GONE}")
     for path in _entries(state.files.artifacts):
         if DIGEST.fullmatch(path.name):
             try:
@@ -106,6 +115,14 @@ def check_artifacts(state: DamagedState) -> Iterator[Damage]:
             if found != path.name:
                 meaning = "steps that need it fail, and the next submission of the job uploads it again"
                 yield Damage(str(path), f"its content has the sha256 {found}; {meaning}")
+
+
+def _code_of(job: FoundJob, step: FoundStep) -> str:
+    """The digest of a step's code; "" if the document does not tell, which is damage of its own."""
+    try:
+        return EffectiveJob.from_json(job.document).steps[step.ordinal].code_digest
+    except (DocumentError, ValueError, IndexError):
+        return ""
 
 
 def check_notes(state: DamagedState) -> Iterator[Damage]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from windrow.common.journal import log
-from windrow.rpc.v1 import work_pb2
 
 from windrow_master.assets import rows_of_outputs
 from windrow_master.core import commands
@@ -172,28 +171,23 @@ class Carrier:
         if session is None or not effect.leases:
             return  # the stream broke meanwhile: the hello of the next one shows that these leases never arrived
         generation = effect.leases[0].generation
-        part: list[work_pb2.Assignment] = []
-        size = 0
-        for lease, recipe in self._with_recipes(step, effect.leases):
-            if part and size + len(recipe) > RESPONSE_BYTES_MAX:
-                session.send_assignments(step.step_id, generation, part, size)
-                part, size = [], 0
-            table = step.mini_batches
-            part.append(
-                work_pb2.Assignment(
+        item_firsts, item_counts = step.mini_batches.item_firsts, step.mini_batches.item_counts
+        for part, size in _parts(self._with_recipes(step, effect.leases)):
+            # Made in the message itself: to make each first, and copy it, takes twice as long.
+            add = session.add_assignments(step.step_id, generation, size).assignments.add
+            for lease, recipe in part:
+                assignment = add(
                     lease_id=lease.lease_id,
                     mini_batch_index=lease.mini_batch,
-                    item_first=table.item_firsts[lease.mini_batch],
-                    item_count=table.item_counts[lease.mini_batch],
+                    item_first=item_firsts[lease.mini_batch],
+                    item_count=item_counts[lease.mini_batch],
                     recipe=recipe,
                     attempt=lease.attempt,
-                    exclusive=lease.exclusive,
                 )
-            )
-            if lease.split is not None:
-                part[-1].split.CopyFrom(split_message(lease.split, step.settings))
-            size += len(recipe) + 32
-        session.send_assignments(step.step_id, generation, part, size)
+                if lease.exclusive:
+                    assignment.exclusive = True
+                if lease.split is not None:
+                    assignment.split.CopyFrom(split_message(lease.split, step.settings))
 
     def _with_recipes(self, step: Step, leases: list[Lease]) -> list[tuple[Lease, bytes]]:
         """Pair each lease with its recipe. Raises StepDamaged."""
@@ -310,7 +304,12 @@ class Carrier:
             rows=step.counters.rows,
             values=needed_of(self._jobs.document(step), step.settings.name),
             assets=rows_of_outputs(
-                self._jobs.document(step).steps[step.ordinal], step.step_id, job.job_id, paths.outputs, time.time()
+                self._jobs.document(step).steps[step.ordinal],
+                step.step_id,
+                job.job_id,
+                job.queue,
+                paths.outputs,
+                time.time(),
             ),
         )
 
@@ -375,3 +374,17 @@ class Carrier:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("work outside the event loop failed: please report this", exc_info=task.exception())
+
+
+def _parts(leased: Iterable[tuple[Lease, bytes]]) -> Iterator[tuple[list[tuple[Lease, bytes]], int]]:
+    """Leases with their recipes, as many as one message takes, and the bytes of these; a larger recipe is alone."""
+    part: list[tuple[Lease, bytes]] = []
+    size = 0
+    for one in leased:
+        length = len(one[1])
+        if part and size + length > RESPONSE_BYTES_MAX:
+            yield part, size
+            part, size = [], 0
+        part.append(one)
+        size += length + 32
+    yield part, size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey, NodeId
@@ -14,6 +14,10 @@ from windrow_master.identity.principals import Principal
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.submission import Submissions
 from windrow_master.shell.writer import Writer
+
+if TYPE_CHECKING:
+    from windrow_master.core.allocations import Fleet
+    from windrow_master.core.fleets import Synced
 
 
 class Changes:
@@ -66,6 +70,22 @@ class Changes:
 
     def set_queues(self, command: commands.SetQueues) -> asyncio.Future[list[Queue] | Refused]:
         """Change what projects may have."""
+        return self._writer.submit(command)
+
+    def sync_fleet(self, command: commands.SyncFleet) -> asyncio.Future[Synced | Refused]:
+        """Hear the program of a fleet."""
+        return self._writer.submit(command)
+
+    def begin_allocations(self, command: commands.BeginAllocations) -> asyncio.Future[Refused | None]:
+        """Write what a fleet is about to ask an engine for."""
+        return self._writer.submit(command)
+
+    def update_fleet(self, command: commands.UpdateFleet) -> asyncio.Future[Fleet | Refused]:
+        """Pause or resume a fleet, or change how many agents its groups may have."""
+        return self._writer.submit(command)
+
+    def delete_fleet(self, command: commands.DeleteFleet) -> asyncio.Future[Refused | None]:
+        """Forget a fleet."""
         return self._writer.submit(command)
 
     def explain(self, job_id: str) -> asyncio.Future[list[Reason] | Refused]:

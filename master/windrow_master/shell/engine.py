@@ -84,7 +84,15 @@ class Engine:
         earlier = EarlierJobs(store.reader(), files, data)
         reuse = Reuse(store.reader(), files, places, readable, config.scripts_run_in)
         starter = Starter(
-            self.open_jobs, outputs, self._finisher, earlier, reuse, self.sorted_rows, artifacts, config.limits
+            self.open_jobs,
+            outputs,
+            self._finisher,
+            earlier,
+            reuse,
+            self.sorted_rows,
+            artifacts,
+            store.reader(),
+            config.limits,
         )
         self.carrier = Carrier(
             core, self.open_jobs, starter, self._finisher, reuse, watchers, self.sorted_rows, reporter

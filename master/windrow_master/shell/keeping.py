@@ -16,6 +16,7 @@ from windrow_master.retention.keeper import Keeper, Master
 from windrow_master.retention.patient_clock import PatientClock
 from windrow_master.retention.removal import Removals
 from windrow_master.reuse.notes import ReuseNotes
+from windrow_master.shell.clock_watch import clocks
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.sorted_rows import SortedRows
@@ -26,6 +27,11 @@ from windrow_master.store.protocol import Store
 def resume_removals(store: Store, files: StateFiles, sorted_rows: SortedRows) -> None:
     """Bring removals that an earlier master began to where nobody finds the jobs. Raises OSError, StateError."""
     Removals(store, files, sorted_rows.remove).resume()
+
+
+def _since_boot() -> tuple[str, float]:
+    now = clocks()
+    return now.boot, now.since_boot_s
 
 
 def make_keeper(
@@ -64,7 +70,8 @@ def make_keeper(
         Master(forget, settled, retries.is_reopening),
         keeps_outputs=config.outputs == files.outputs,
         in_haste=config.embedded,
-        clock=clock or PatientClock(),
+        # A private master deletes only what somebody asks for, perhaps once a month.
+        clock=clock or PatientClock(note=None if config.embedded else files.deletions_clock, since_boot=_since_boot),
     )
     retries.spare(keeper.is_leaving)
     return keeper

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from windrow.spec.effective.job import EffectiveJob, EffectiveStep, with_values
 
+from windrow_master.core.admission import planner_place
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, NodeId
 from windrow_master.core.plans import RESUMES_AT, must_wait
@@ -15,6 +16,7 @@ from windrow_master.datastores import Datastores
 from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.roots import Roots
 from windrow_master.shell.preparation import resolved
+from windrow_master.shell.project_turns import Place
 from windrow_master.step_paths import StepPaths
 
 
@@ -46,6 +48,10 @@ class OpenJobs:
         # Unknown datastores were reported to the submitter. Since then the master may have lost one.
         effective = resolved(self.document(step).steps[step.ordinal], self.places, lenient=self.readable is None)
         return with_values(effective, StepPaths.from_json(step.paths).inputs)
+
+    def planner_place(self, step: Step) -> Place:
+        """Where a step stands among those that wait for a planner."""
+        return Place(*planner_place(self._core.state, self.job_of(step)))
 
     def has_room(self, step: Step, paused: bool) -> bool:
         """Whether the input of a step may be divided further now. `paused`: whether it waits already."""

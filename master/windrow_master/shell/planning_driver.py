@@ -288,7 +288,8 @@ def how_it_died(code: int) -> str:
     if -code == signal.SIGKILL:
         said += (
             "The kernel does that when memory runs out (the log of the kernel says so): give the master's machine or "
-            "container more memory, or divide less at once. "
+            "container more memory, or divide less at once. With a master's limit planner_memory_bytes below what "
+            "there is, the message names the file that takes so much. "
         )
     return said
 

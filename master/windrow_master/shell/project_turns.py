@@ -1,7 +1,8 @@
 """Turns of projects at what the master does a few times at once: planners, and threads that prepare and finish steps.
 
 Any of it may take for ever, on a folder that hangs or over an input that is hard to divide, and one project may have
-thousands of jobs. So one project never has all turns, and the next one goes to the project that has the fewest.
+thousands of jobs. So one project never has all turns. The next one goes to the project that has the fewest, unless a
+`Place` says that others go before that.
 """
 
 from __future__ import annotations
@@ -23,9 +24,22 @@ NICE_STEP, NICE_MAX = 2, 10
 processor goes down, and nothing ever stops."""
 
 
+class Place(NamedTuple):
+    """Where somebody stands who waits for a turn; lower ones go first. Between the two counts how many turns its
+    project has.
+    """
+
+    tier: float = 0.0
+    place: tuple[float, ...] = ()
+
+
+FIRST_COME = Place()
+
+
 class _Waiting(NamedTuple):
     project: str
     turn: asyncio.Future[None]
+    place: Callable[[], Place]
 
 
 class ProjectTurns:
@@ -37,20 +51,22 @@ class ProjectTurns:
         self._waiting: list[_Waiting] = []
         """In the order in which they came."""
 
-    def of(self, project: Callable[[], str]) -> ProjectTurn:
-        """What a driver waits for. `project`: the project of its job, which may change."""
-        return ProjectTurn(self, project)
+    def of(self, project: Callable[[], str], place: Callable[[], Place] = lambda: FIRST_COME) -> ProjectTurn:
+        """What a driver waits for. `project`: the project of its job; `place`: where it stands among others that wait.
+        Both may change.
+        """
+        return ProjectTurn(self, project, place)
 
     def may_take(self, project: str) -> bool:
         """Whether there is a turn for a project now."""
         return self._taken.total() < self._at_once and self._taken[project] < self._of_one_project
 
-    async def take(self, project: str) -> None:
+    async def take(self, project: str, place: Callable[[], Place] = lambda: FIRST_COME) -> None:
         """Wait for a turn. Cancelled, it leaves none behind."""
         if self.may_take(project):
             self._taken[project] += 1
             return
-        waiting = _Waiting(project, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(project, asyncio.get_running_loop().create_future(), place)
         self._waiting.append(waiting)
         try:
             await waiting.turn
@@ -69,17 +85,21 @@ class ProjectTurns:
         """End a turn; the next one begins."""
         self._taken[project] -= 1
         while able := [one for one in self._waiting if self.may_take(one.project)]:
-            following = min(able, key=lambda one: self._taken[one.project])
+            following = min(able, key=self._turn_of)
             self._waiting.remove(following)
             self._taken[following.project] += 1
             following.turn.set_result(None)
+
+    def _turn_of(self, waiting: _Waiting) -> tuple[float, int, tuple[float, ...]]:
+        tier, place = waiting.place()
+        return tier, self._taken[waiting.project], place
 
 
 class ProjectTurn:
     """The turn of one driver, again and again."""
 
-    def __init__(self, turns: ProjectTurns, project: Callable[[], str]) -> None:
-        self._turns, self._project = turns, project
+    def __init__(self, turns: ProjectTurns, project: Callable[[], str], place: Callable[[], Place]) -> None:
+        self._turns, self._project, self._place = turns, project, place
         self._taken_for = ""
         self.nice = 0
         """How nice the planner of this turn is: the more, the more of its project run already. So a planner of another
@@ -91,7 +111,7 @@ class ProjectTurn:
 
     async def __aenter__(self) -> None:
         project = self._project()
-        await self._turns.take(project)
+        await self._turns.take(project, self._place)
         self._taken_for = project
         self.nice = min(NICE_STEP * (self._turns.taken_by(project) - 1), NICE_MAX)
 

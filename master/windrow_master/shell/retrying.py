@@ -103,7 +103,7 @@ class Retries:
             return _not_ended(row)
         if self._writer.refusal:
             return Refused("STORAGE_FULL", self._writer.refusal)
-        if refused := too_many_jobs(self._writer.core.state, row.queue):
+        if refused := too_many_jobs(self._writer.core.state, row.queue, document or row.document):
             return refused
         old = EffectiveJob.from_json(row.document)
         new = await self._submissions.check(document, by) if document else old

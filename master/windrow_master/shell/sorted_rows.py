@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +73,11 @@ class SortedRows:
             return self._files.step(job_id, step_id).sorted_rows
         return None if self._shared is None else self._shared / PARTITIONS / job_id / str(step_id)
 
-    def is_full(self, job_id: str, step_id: int, most: int) -> bool:
-        """Whether there are the sorted rows of so many steps in the datastore that another one gets no folder. Raises
-        OSError.
+    def is_full(
+        self, job_id: str, step_id: int, most: int, counts: Callable[[str], bool] = lambda job_id: True
+    ) -> bool:
+        """Whether there are the sorted rows of so many steps in the datastore that another one gets no folder.
+        `counts`: whether those of a job do. Raises OSError.
         """
         folder = self.folder_of(job_id, step_id)
         if self._embedded or self._shared is None or folder is None or folder.exists():
@@ -86,7 +88,7 @@ class SortedRows:
             return False
         found = 0
         with Folder.open(os.path.realpath(self._shared)) as shared:
-            for job in jobs:
+            for job in filter(counts, jobs):
                 # Whatever is removed meanwhile is none.
                 with contextlib.suppress(FileNotFoundError), shared.folder(f"{PARTITIONS}/{job}") as steps:
                     found += len(steps.names())

@@ -37,6 +37,7 @@ from windrow_master.shell.reusing import Begun, Reuse, message_of
 from windrow_master.shell.sorted_rows import SortedRows, need_sorted_rows
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import DatabaseDamaged
+from windrow_master.store.protocol import StoreReader
 
 THREADS, OF_ONE_PROJECT = 8, 6
 """Threads that prepare steps: in all, and of one project at most."""
@@ -60,9 +61,11 @@ class Starter:
         reuse: Reuse,
         sorted_rows: SortedRows,
         artifacts: ArtifactFolder,
+        reader: StoreReader,
         limits: Limits | None = None,
     ) -> None:
         """`places`: opens the folders of outputs. `artifacts`: the code of jobs."""
+        self._reader = reader
         self._limits = limits or Limits()
         self._jobs = jobs
         self.places = places
@@ -125,15 +128,24 @@ class Starter:
             message = f"Step {step.settings.name!r} was not prepared: {error!r}. Please report this."
             self._submit(FailStep(step.step_id, message))
 
-    def _need_room_to_sort(self, step: Step, job_id: str) -> None:
+    def _need_room_to_sort(self, step: Step, job_id: str, project: str) -> None:
         """Raise PreparationFailed if the rows of too many steps are kept sorted to keep those of another one."""
-        most = self._limits.sorted_steps
-        if self._sorted_rows.is_full(job_id, step.step_id, most):
-            raise PreparationFailed(
-                f"The rows of {most:,} steps are kept sorted by partition keys on this master, which is its limit "
-                "sorted_steps. Those of a job that has failed or was cancelled go when it is deleted (windrow job "
-                f"delete, windrow job prune); or {how_to_raise('sorted_steps')}. Then retry the job."
-            )
+
+        def is_of_project(other: str) -> bool:
+            row = self._reader.job_by_id(other)
+            return row is not None and row.queue == project
+
+        for name, whose, counts in (
+            ("sorted_steps_per_project", f"of the project {project!r} ", is_of_project),
+            ("sorted_steps", "", lambda other: True),
+        ):
+            most = getattr(self._limits, name)
+            if self._sorted_rows.is_full(job_id, step.step_id, most, counts):
+                raise PreparationFailed(
+                    f"The rows of {most:,} steps {whose}are kept sorted by partition keys on this master, which is its "
+                    f"limit {name}. Those of a job that has failed or was cancelled go when it is deleted (windrow job "
+                    f"delete, windrow job prune); or {how_to_raise(name)}. Then retry the job."
+                )
 
     async def _start(self, step: Step) -> None:
         jobs = self._jobs
@@ -160,7 +172,7 @@ class Starter:
                 # Once the step has begun, nodes have the code. A node without it gets the error when it asks.
                 self._need_code(effective)
                 if effective.partition_keys:
-                    self._need_room_to_sort(step, job.job_id)
+                    self._need_room_to_sort(step, job.job_id, job.queue)
             self._need_rows_read(effective, paths, others)
             if step.plan.reader is not None:
                 need_sorted_rows(step.plan.reader)
@@ -208,7 +220,7 @@ class Starter:
                 ),
                 lambda: step.plan.checkpoint,
                 self._submit,
-                self._turns.of(lambda: job.queue),
+                self._turns.of(lambda: job.queue, partial(jobs.planner_place, step)),
                 None if taken is None else partial(self._earlier.outcomes, taken[0]),
                 None if taken is None else taken[0].row.header,
                 partial(jobs.has_room, step),
@@ -257,7 +269,7 @@ class Starter:
             except ValueUnreadable as error:
                 return replace(own, why_run=f"The outputs of job {paths.reused_from} cannot be reused: {error}")
             paths = replace(paths, values=values)
-            rows = rows_of_outputs(begun.effective, step.step_id, begun.job_id, paths.outputs, time.time())
+            rows = rows_of_outputs(begun.effective, step.step_id, begun.job_id, project, paths.outputs, time.time())
             told = await self._threads.run(project, self._finisher.register, rows)
             message = " ".join((message_of(paths), *told))
             self._submit(ReuseStep(step.step_id, paths.to_json(), message))

@@ -108,6 +108,7 @@ def _spec(
         cpus_per_worker=effective.cpus_per_worker or 0,
         memory_per_worker=effective.memory_per_worker,
         gpus_per_worker=effective.gpus_per_worker,
+        shared_memory_bytes=effective.shared_memory_bytes,
         logging_level=effective.logging_level,
         output_path=output_path,
         output_folders=[] if output_path.startswith("\0") else [output_path] * bool(output_path),

@@ -389,6 +389,8 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         cpus_per_worker=step.cpus_per_worker,
         memory_per_worker=step.memory_per_worker,
         gpus_per_worker=step.gpus_per_worker,
+        min_nodes=step.min_nodes,
+        idle_gpu_timeout_s=step.idle_gpu_timeout_s,
     )
 
 

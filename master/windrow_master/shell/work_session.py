@@ -44,15 +44,15 @@ class WorkSession:
         """Offer a step to the node."""
         self._last.steps.append(step)
 
-    def send_assignments(
-        self, step_id: int, generation: int, assignments: list[work_pb2.Assignment], size: int
-    ) -> None:
-        """Hand out leases. `size`: bytes of their recipes, at most RESPONSE_BYTES_MAX except for one larger recipe."""
+    def add_assignments(self, step_id: int, generation: int, size: int) -> work_pb2.StepAssignments:
+        """Return the part of a message into which leases go that are handed out, all at once. `size`: bytes of their
+        recipes, at most RESPONSE_BYTES_MAX except for one larger recipe.
+        """
         last = self._last
         if last.assignments and last.ByteSize() + size > RESPONSE_BYTES_MAX:
             last = agent_service_pb2.WorkResponse()
             self._responses.append(last)
-        last.assignments.add(step_id=step_id, generation=generation, assignments=assignments)
+        return last.assignments.add(step_id=step_id, generation=generation)
 
     def send_acknowledgements(self, verdicts: dict[int, list[int]]) -> None:
         """Acknowledge completions. `verdicts`: lease ids by verdict."""

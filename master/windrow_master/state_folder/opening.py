@@ -42,6 +42,7 @@ class StateFolder:
         reserve = Reserve(files.reserve, reserve_bytes)
         try:
             _refuse_half_restored(files)
+            refuse_links(files)
             traces = Traces(lock.incarnation_before, files.signs_of_use())
             try:
                 store = SqliteStore.open(files.database, traces)
@@ -70,4 +71,20 @@ def _refuse_half_restored(files: StateFiles) -> None:
             f"Restoring a backup into {files.folder} did not finish: {mark.name} still exists, and the state is "
             f"incomplete. Restore it again: windrow restore BACKUP --state {files.folder}, or in containers: docker "
             "compose run --rm -T backup --restore < BACKUP"
+        )
+
+
+def refuse_links(files: StateFiles) -> None:
+    """Raises StateUnusable if something in the folder is a link: one in the place of the folder of jobs would have all
+    that is not a job's deleted where it leads.
+    """
+    try:
+        found = files.links()
+    except OSError as error:
+        raise StateUnusable(f"The state folder {files.folder} cannot be read: {error.strerror}.") from error
+    if found:
+        raise StateUnusable(
+            f"{found[0]} is a link, and leads to {found[0].readlink()}. Windrow makes no links there, and would write "
+            "and delete where this one leads. If you have not made it, do not use this state folder: whoever has made "
+            "it may mean harm. To keep the state on another disk, move the whole folder, or mount the disk there."
         )

@@ -47,7 +47,11 @@ class JobNotEnded(Exception):
 
 
 class TooManyAssets(Exception):
-    """There are as many assets of this kind as may be. Nothing was written."""
+    """As many assets of this kind as may be are there; `of_project`: of the asset's project. Nothing was written."""
+
+    def __init__(self, of_project: bool) -> None:
+        super().__init__("too many of the project" if of_project else "too many of the kind")
+        self.of_project = of_project
 
 
 class AssetExists(Exception):

@@ -20,6 +20,7 @@ from windrow_master.core.records import (
 from windrow_master.core.states import Cause
 from windrow_master.store.errors import DatabaseDamaged
 from windrow_master.store.records import (
+    AssetLimits,
     AssetRow,
     AttemptFigures,
     BegunMiniBatch,
@@ -179,8 +180,8 @@ class StoreReader(Protocol):
         """At most `size` versions of a name (the latest of each name if empty), newest first, each with its number;
         only numbers below `before`."""
 
-    def has_assets(self, kind: int, count: int) -> bool:
-        """Whether there are at least so many versions of assets of a kind."""
+    def has_assets(self, kind: int, count: int, project: str | None = None) -> bool:
+        """Whether there are at least so many versions of assets of a kind, of one project or (None) of all."""
 
     def tokens(self) -> list[TokenRow]:
         """All tokens, also those that were revoked, oldest first."""
@@ -246,7 +247,7 @@ class Store(Protocol):
         Raises NotReopened where it has not ended under that generation (nothing was changed), else as `commit`.
         """
 
-    def record_asset(self, row: AssetRow, most: int | None = None) -> AssetRow:
+    def record_asset(self, row: AssetRow, most: AssetLimits | None = None) -> AssetRow:
         """Register a version of an asset; return what is registered then, durably. Callable from any thread.
 
         Without a version it gets the next number. An existing one that is the same in everything is returned; so is

@@ -174,6 +174,15 @@ class AssetRow(NamedTuple):
     job_id: str = ""
     step_name: str = ""
     output_name: str = ""
+    project: str = ""
+    """That of the job or client that has registered it; empty if an earlier version did, and the job is gone."""
+
+
+class AssetLimits(NamedTuple):
+    """How many versions of assets of one kind there may be: in all, and of each project."""
+
+    of_kind: int
+    of_project: int
 
 
 _ADDED = ("attempts", "done", "failed", "items", "items_ok", "elapsed_us", "cpu_us", "run_us")

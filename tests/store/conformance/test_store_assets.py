@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from store_harness import StoreHarness
 from windrow_master.store.errors import AssetExists, OwnershipLost, TooManyAssets
-from windrow_master.store.records import AssetRow
+from windrow_master.store.records import AssetLimits, AssetRow
 
 DATA, MODEL = 1, 2
 
@@ -101,13 +101,31 @@ def test_registered_at_the_same_time_each_gets_a_number_of_its_own(harness: Stor
 
 def test_no_more_of_a_kind_than_may_be(harness: StoreHarness) -> None:
     store = harness.open()
+    most = AssetLimits(of_kind=3, of_project=3)
     for number in range(3):
-        store.record_asset(row(path=f"/data/{number}"), 3)
-    assert store.record_asset(row(path="/data/2"), 3).version == "3", "it is there already"
+        store.record_asset(row(path=f"/data/{number}"), most)
+    assert store.record_asset(row(path="/data/2"), most).version == "3", "it is there already"
     for version in ("", "9"):
         with pytest.raises(TooManyAssets):
-            store.record_asset(row(version, "/data/9"), 3)
-    assert store.record_asset(row(kind=MODEL), 3).version == "1"
+            store.record_asset(row(version, "/data/9", project="other"), most)
+    assert store.record_asset(row(kind=MODEL), most).version == "1"
     reader = store.reader()
     assert [reader.has_assets(DATA, count) for count in (3, 4)] == [True, False]
     assert [reader.has_assets(kind, 1) for kind in (MODEL, 3)] == [True, False]
+
+
+def test_no_project_registers_so_much_that_another_one_cannot(harness: StoreHarness) -> None:
+    store = harness.open()
+    most = AssetLimits(of_kind=3, of_project=2)
+    for number in range(2):
+        assert store.record_asset(row(path=f"/data/{number}", project="one"), most).project == "one"
+    with pytest.raises(TooManyAssets) as refused:
+        store.record_asset(row(path="/data/9", project="one"), most)
+    assert refused.value.of_project
+    store.record_asset(row(path="/data/9", project="two"), most)
+    with pytest.raises(TooManyAssets) as refused:
+        store.record_asset(row(path="/data/10", project="two"), most)
+    assert not refused.value.of_project
+    reader = store.reader()
+    assert [reader.has_assets(DATA, count, "one") for count in (2, 3)] == [True, False]
+    assert [reader.has_assets(DATA, 1, project) for project in ("two", "three")] == [True, False]

@@ -6,6 +6,8 @@ import importlib.util
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +21,9 @@ from windrow.cli.options.shared import (
     SandboxChoice,
     SandboxMode,
 )
+from windrow.common.device_packing import DEVICES_MAX
 from windrow.common.interpreter import check_interpreter, find_interpreter
-from windrow.common.quantities import bytes_in, size
+from windrow.common.quantities import bytes_in, seconds_in, size
 from windrow.common.users import become_user, find_user, look_as, unreadable
 from windrow.errors import UsageError
 from windrow.rpc.contexts import check_certificates, read_text
@@ -89,7 +92,9 @@ def agent(
             help="Work only for steps whose compute is NAME or not set [default: for all steps]. Repeatable.",
         ),
     ] = None,
-    gpus: Annotated[int | None, Option(min=0, metavar="N", help="Number of GPUs for workers [default: all].")] = None,
+    gpus: Annotated[
+        int | None, Option(min=0, max=DEVICES_MAX, metavar="N", help="Number of GPUs for workers [default: all].")
+    ] = None,
     memory: Annotated[
         str | None,
         Option(
@@ -97,6 +102,16 @@ def agent(
             metavar="SIZE",
             help="Memory for workers whose steps say how much they need, such as 64GB [default: all that the agent may "
             "use].",
+        ),
+    ] = None,
+    data_cache: Annotated[
+        str | None,
+        Option(
+            "--data-cache",
+            envvar="WINDROW_DATA_CACHE",
+            metavar="SIZE",
+            help="Disk space where what is fetched from object storage stays for later mini-batches and jobs, such as "
+            "50GB [default: nothing stays].",
         ),
     ] = None,
     join_token_file: Annotated[
@@ -124,6 +139,7 @@ def agent(
     user: Annotated[
         str | None,
         Option(
+            envvar="WINDROW_USER",
             metavar="USER",
             help="As root: become this user after reading the join token, so that no script can read it.",
         ),
@@ -134,6 +150,41 @@ def agent(
             envvar="WINDROW_DRAIN_GRACE", min=0, metavar="SECONDS", help="How long work may continue after SIGTERM."
         ),
     ] = 30.0,
+    lifetime: Annotated[
+        str | None,
+        Option(
+            envvar="WINDROW_LIFETIME",
+            metavar="TIME",
+            help="How long this agent lives at most, such as 4h: the time that a batch scheduler gives it. It takes "
+            "only work that it can finish, and leaves in time.",
+        ),
+    ] = None,
+    allocation: Annotated[
+        str | None,
+        Option(
+            envvar="WINDROW_ALLOCATION",
+            metavar="NAME",
+            help="The allocation of a fleet that this agent runs in. Fleets set it.",
+        ),
+    ] = None,
+    exit_idle: Annotated[
+        str | None,
+        Option(
+            "--exit-idle",
+            envvar="WINDROW_EXIT_IDLE",
+            metavar="TIME",
+            help="Leave after so long without work, such as 2min [default: stay].",
+        ),
+    ] = None,
+    preemption_check: Annotated[
+        str | None,
+        Option(
+            "--preemption-check",
+            envvar="WINDROW_PREEMPTION_CHECK",
+            metavar="COMMAND",
+            help="Drain once this command ends with 0 and prints why; 1: all is well. Run every 3 s.",
+        ),
+    ] = None,
     on_master_lost: Annotated[
         str,
         Option(
@@ -238,10 +289,15 @@ def agent(
         "labels": labels,
         "gpu_count": gpus,
         "memory_bytes": _memory(memory, "--memory") if memory else None,
+        "data_cache_bytes_max": _space(data_cache, "--data-cache") if data_cache else None,
         "join_token": read_text(join_token_file, "--join-token-file names") if join_token_file else None,
         "tls_ca_file": str(ca_file.absolute()) if ca_file else None,
         "insecure": insecure or None,
         "drain_grace_s": drain_grace,
+        "lifetime_s": _time(lifetime, "--lifetime", "4h") if lifetime else None,
+        "allocation": allocation or None,
+        "exit_idle_s": _time(exit_idle, "--exit-idle", "2min") if exit_idle else None,
+        "preemption_check": _words(preemption_check, "--preemption-check") if preemption_check else None,
         "on_master_lost": on_master_lost,
         "passed_environment": pass_environment or [],
         "sandbox": (sandbox or SandboxMode.AUTO).value,
@@ -272,6 +328,17 @@ def agent(
     os.lseek(descriptor, 0, os.SEEK_SET)
     os.dup2(descriptor, 0)
     os.execv(command[0], [*command, "-"])
+
+
+def _words(text: str, option: str) -> list[str]:
+    """A command as words, split as a shell does. Raises UsageError if its program cannot be run."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text} is no command: {error}.") from error
+    if not words or shutil.which(words[0]) is None:
+        raise UsageError(f"{option} {text}: there is no program {words[0] if words else ''} that can be run.")
+    return words
 
 
 def _give_control_groups(user: str, *, demanded: bool) -> None:
@@ -349,13 +416,25 @@ def _job_users(text: str, user: str | None) -> str:
     return text
 
 
-def _memory(text: str, option: str) -> int:
+def _space(text: str, option: str) -> int:
     found = bytes_in(text)
     if found is None:
         raise UsageError(f"{option} {text}: expected a size such as 4GB, 500MB or 16GiB.")
+    return found
+
+
+def _memory(text: str, option: str) -> int:
+    found = _space(text, option)
     if found < WORKER_MEMORY_MIN:
         raise UsageError(f"{option} {text}: a worker needs at least {size(WORKER_MEMORY_MIN)}.")
     return found
+
+
+def _time(text: str, option: str, example: str) -> int:
+    seconds = seconds_in(text)
+    if not seconds:
+        raise UsageError(f"{option} {text}: expected a time such as {example} (s, min, h, d).")
+    return seconds
 
 
 def _allowed(text: str) -> str:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 from windrow.cli import exit_codes
 from windrow.cli.messages import YELLOW, coloured, say
@@ -16,7 +16,7 @@ from windrow.cli.options.declared import Argument, Option, command
 from windrow.cli.options.shared import Master, Output, OutputForm, State, open_client, warn_read_only
 from windrow.cli.tables import out, print_json, print_table, shortened
 from windrow.common.quantities import counted, duration, first_few, size
-from windrow.sdk.node import Node
+from windrow.sdk.node import Node, WorkerGpu
 
 if TYPE_CHECKING:
     from windrow.sdk.client import Client
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 POLL_S = 0.25
 USERS_NAMED = 2
 USER_WIDTH = 16
+GPUS_SHOWN = 64
+WORKERS_NAMED = 4
+IDLE_SHOWN_S = 60.0
 NO_RUN = (
     "No run is live over this state folder. A run on this machine brings its own node, which ends with it; for a "
     "master that runs elsewhere, add --master ADDRESS."
@@ -54,27 +57,12 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
     elif not nodes:
         out("This master has no nodes. Start one: windrow agent --master ADDRESS (with Docker: docker compose up -d)")
     else:
-        with_pools = any(node.pools for node in nodes)
-        with_sandbox = any(_sandbox(node) not in ("", "off") for node in nodes)
+        columns = [one for one in _COLUMNS if not one.is_shown or any(map(one.is_shown, nodes))]
         print_table(
-            (
-                "NODE",
-                "STATE",
-                *["POOL"] * with_pools,
-                ">WORKERS",
-                ">LEASES",
-                ">CPU",
-                ">MEMORY",
-                ">DISK FREE",
-                ">GPUS",
-                ">SILENT",
-                *["SANDBOX"] * with_sandbox,
-                "VERSION",
-                "USED BY",
-                "WHY",
-            ),
-            [_row(node, with_pools=with_pools, with_sandbox=with_sandbox) for node in nodes],
+            [column.title for column in columns],
+            [[_cell(node, column) for column in columns] for node in nodes],
         )
+        _tell_gpus(nodes)
         if alone:
             out(f"These are nodes of runs that have ended. {NO_RUN}")
     for note in _expiring(found, nodes, datetime.now(UTC)):
@@ -199,26 +187,86 @@ def _sandbox(node: Node) -> str:
     return node.protection.partition(":")[0]
 
 
-def _row(node: Node, *, with_pools: bool, with_sandbox: bool) -> tuple[str, ...]:
-    state = f"{node.state},cordoned" if node.cordoned else node.state
-    begin = (node.node_id, state, *[",".join(node.pools)] * with_pools)
-    if node.state == "lost":
-        # A lost node uses and offers nothing.
-        return (*begin, *[""] * (7 + with_sandbox), node.windrow_version, "", _why(node))
-    return (
-        *begin,
-        f"{_figure(node.workers, str)}/{node.slots}",
-        f"{node.leases:,}",
-        f"{_figure(node.cpu_percent, '{:.0f}%'.format)} of {node.cpu_count}",
-        f"{_figure(node.memory_used_bytes, size)} of {size(node.memory_bytes)}",
-        _figure(node.disk_free_bytes or None, size),
-        str(node.gpu_count),
-        _figure(node.silent_s, duration),
-        *[_sandbox(node)] * with_sandbox,
-        node.windrow_version,
-        used_by(node),
-        _why(node),
+def _data_cache(node: Node) -> str:
+    """What its data cache holds, and how often that was of use; empty if it has none."""
+    cache = node.data_cache
+    if cache is None:
+        return ""
+    if cache.trouble:
+        return "not used"
+    asked = cache.hits + cache.misses
+    hits = f", {100 * cache.hits // asked}% hits" if asked else ""
+    return f"{size(cache.bytes_held)} of {size(cache.bytes_max)}{hits}"
+
+
+def _gpus(node: Node) -> str:
+    """How many GPUs it offers, and of how many if some cannot be used."""
+    lost = sum(bool(gpu.trouble) for gpu in node.gpus)
+    if lost:
+        return f"{len(node.gpus) - lost} of {len(node.gpus)}"
+    return str(node.gpu_count)
+
+
+def _tell_gpus(nodes: Sequence[Node]) -> None:
+    """Print what the GPUs of the nodes are and do, and what is wrong with them."""
+    nodes = [node for node in nodes if node.state != "lost"]
+    rows = [row for node in nodes for row in _rows_of_gpus(node)]
+    for node in nodes if not rows else ():
+        _tell_gpu_trouble(node)
+    if not rows:
+        return
+    with_why = any(row[-1] for row in rows)
+    out("")
+    print_table(
+        ("NODE", ">GPU", "MODEL", ">MEMORY", ">BUSY", "WORKERS", *["WHY NOT USED"] * with_why),
+        [row if with_why else row[:-1] for row in rows[:GPUS_SHOWN]],
     )
+    if len(rows) > GPUS_SHOWN:
+        out(f"… and {len(rows) - GPUS_SHOWN:,} more. `windrow node list --format json` shows all.")
+    for node in nodes:
+        _tell_gpu_trouble(node)
+
+
+def _tell_gpu_trouble(node: Node) -> None:
+    """Print why GPUs of a node cannot be seen or measured."""
+    if node.gpu_trouble:
+        out(f"{node.node_id}: {node.gpu_trouble}.")
+
+
+def _rows_of_gpus(node: Node) -> Iterator[tuple[str, ...]]:
+    for place, gpu in enumerate(node.gpus):
+        used = _figure(gpu.memory_used_bytes, size)
+        yield (
+            node.node_id,
+            str(place),
+            gpu.model or gpu.device,
+            f"{used} of {size(gpu.memory_bytes)}" if gpu.memory_bytes else used,
+            _figure(gpu.busy_percent, "{:.0f}%".format),
+            first_few(list(_gpu_workers(node, place)), WORKERS_NAMED),
+            gpu.trouble,
+        )
+
+
+def _gpu_workers(node: Node, place: int) -> Iterator[str]:
+    """The workers that hold a GPU, and what they do with it: `process001 (50% of it, 3 GB, busy 40%)`."""
+    for worker in node.processes:
+        if worker.gpu is not None and place in worker.gpu.places:
+            told = gpu_words(worker.gpu)
+            yield f"process{worker.process_number:03d}" + (f" ({told})" if told else "")
+
+
+def gpu_words(gpu: WorkerGpu) -> str:
+    """What a worker has of its GPUs, and does with it; empty if nobody knows."""
+    told = []
+    if gpu.share < 1:
+        told.append(f"{100 * gpu.share:.0f}% of it")
+    if gpu.memory_bytes is not None:
+        told.append(size(gpu.memory_bytes))
+    if gpu.idle_s >= IDLE_SHOWN_S:
+        told.append(f"idle for {duration(gpu.idle_s)}")
+    elif gpu.busy_percent is not None:
+        told.append(f"busy {gpu.busy_percent:.0f}%")
+    return ", ".join(told)
 
 
 def used_by(node: Node) -> str:
@@ -274,3 +322,40 @@ def _when(ends: datetime, now: datetime) -> str:
 def _figure(value: _Value | None, form: Callable[[_Value], str]) -> str:
     """A figure of the last heartbeat, in words; "-" if there has been none."""
     return "-" if value is None else form(value)
+
+
+class _Column(NamedTuple):
+    """A column of the list of nodes. `title`: as `print_table` takes it. `is_shown`: whether a node has something for
+    it; without one that has, it is left out. `of_lost`: it is filled in for nodes that are lost, too, which use and
+    offer nothing.
+    """
+
+    title: str
+    value: Callable[[Node], str]
+    is_shown: Callable[[Node], bool] | None = None
+    of_lost: bool = False
+
+
+_COLUMNS = (
+    _Column("NODE", lambda node: node.node_id, of_lost=True),
+    _Column("STATE", lambda node: f"{node.state},cordoned" if node.cordoned else node.state, of_lost=True),
+    _Column("POOL", lambda node: ",".join(node.pools), lambda node: bool(node.pools), of_lost=True),
+    _Column(">WORKERS", lambda node: f"{_figure(node.workers, str)}/{node.slots}"),
+    _Column(">LEASES", lambda node: f"{node.leases:,}"),
+    _Column(">CPU", lambda node: f"{_figure(node.cpu_percent, '{:.0f}%'.format)} of {node.cpu_count}"),
+    _Column(">MEMORY", lambda node: f"{_figure(node.memory_used_bytes, size)} of {size(node.memory_bytes)}"),
+    _Column(">DISK FREE", lambda node: _figure(node.disk_free_bytes or None, size)),
+    _Column(">GPUS", _gpus),
+    _Column(">SILENT", lambda node: _figure(node.silent_s, duration)),
+    _Column(">ENDS IN", lambda node: _figure(node.lifetime_s, duration), lambda node: node.lifetime_s is not None),
+    _Column("ALLOCATION", lambda node: node.allocation, lambda node: bool(node.allocation)),
+    _Column("SANDBOX", _sandbox, lambda node: _sandbox(node) not in ("", "off")),
+    _Column("DATA CACHE", _data_cache, lambda node: node.data_cache is not None),
+    _Column("VERSION", lambda node: node.windrow_version, of_lost=True),
+    _Column("USED BY", used_by),
+    _Column("WHY", _why, of_lost=True),
+)
+
+
+def _cell(node: Node, column: _Column) -> str:
+    return column.value(node) if column.of_lost or node.state != "lost" else ""

@@ -12,8 +12,16 @@ from windrow.cli.messages import say
 from windrow.cli.options.declared import Argument, Option, command
 from windrow.cli.options.shared import Master, Output, OutputForm, open_served
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
-from windrow.common.quantities import counted, roughly
-from windrow.common.queue_settings import PRIORITY_MAX, WEIGHT_MAX, WEIGHT_MIN, Bounds, QueueSettings
+from windrow.common.quantities import ahead, counted, duration
+from windrow.common.queue_settings import (
+    ADMITTED_JOBS,
+    ADMITTED_JOBS_MAX,
+    PRIORITY_MAX,
+    WEIGHT_MAX,
+    WEIGHT_MIN,
+    Bounds,
+    QueueSettings,
+)
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,6 +60,7 @@ def list_queues(master: Master = None, output: Output = OutputForm.TEXT) -> int:
                 ">LEASED",
                 ">READY",
                 ">OPEN JOBS",
+                ">QUEUED",
             ),
             [
                 (
@@ -65,6 +74,7 @@ def list_queues(master: Master = None, output: Output = OutputForm.TEXT) -> int:
                     f"{queue.leased:,}",
                     f"{queue.ready:,}",
                     f"{queue.open_jobs:,}",
+                    f"{queue.queued_jobs:,}",
                 )
                 for queue in now.queues
             ],
@@ -88,12 +98,33 @@ def show(name: QueueName, master: Master = None, output: Output = OutputForm.TEX
             ("weight", f"{settings.weight:g}"),
             ("priority", str(settings.priority)),
             *((f"in pool {pool}" if pool else "in the cluster", _words(bounds)) for pool, bounds in settings.bounds()),
+            ("admits", f"{counted(settings.admitted_jobs, 'job')} at a time, and what would get a worker"),
             ("set", _changed(queue)),
             ("fair share", f"{queue.fair_slots:.3g} slots"),
             ("has", f"{counted(queue.workers, 'worker')}, {counted(queue.leased, 'leased mini-batch')}"),
             ("waiting", f"{counted(queue.ready, 'mini-batch')}"),
+            ("jobs", f"{queue.open_jobs:,} open, {queue.queued_jobs:,} of them queued"),
         ]
     )
+    if queue.idle_gpus:
+        out("")
+        out("GPUs held by workers that have used less than 5 % of them for ten minutes or more:")
+        print_table(
+            ("JOB", "STEP", "WORKER", "NODE", ">GPUS", ">IDLE", "MINI-BATCH", "SUBMITTER"),
+            [
+                (
+                    one.job_id,
+                    one.step,
+                    f"process{one.process_number:03d}",
+                    one.node_id,
+                    f"{one.gpus:.3g}",
+                    duration(one.idle_s),
+                    "has one" if one.is_working else "none",
+                    one.submitter,
+                )
+                for one in queue.idle_gpus
+            ],
+        )
     if jobs:
         out("")
         print_table(
@@ -159,14 +190,17 @@ def explanation(found: QueueExplanation) -> list[str]:
         lines += ["", "Its jobs that wait for a first worker:"]
         lines += [
             f"  {one.job_id}: number {one.place} in line"
-            + ("" if one.begin_s is None else f", likely to start in about {roughly(one.begin_s)}")
+            + ("" if one.begin_s is None else f", likely to start {ahead(one.begin_s)}")
             for one in found.waiting
         ]
+    if found.steps:
+        lines += ["", "Steps of its jobs with several steps:"]
+        lines += [f"  {one.job_id}/{one.step}: {one.forecast.words}" for one in found.steps]
     if found.changes or found.ends:
         lines += ["", "What would give it more:"]
         lines += [
-            f"  the end of {f'{one.job_id}/{one.step}' if one.job_id else 'a job'} of {one.project}, likely in about "
-            f"{roughly(one.end_s)}: entitled to {figure(one.fair_slots)}"
+            f"  the end of {f'{one.job_id}/{one.step}' if one.job_id else 'a job'} of {one.project}, likely "
+            f"{ahead(one.end_s)}: entitled to {figure(one.fair_slots)}"
             for one in found.ends
         ]
         lines += [
@@ -238,6 +272,15 @@ def set_queue(
         str,
         Option(metavar="POOL", help="Where --quota and --limit hold: on the nodes of this pool [default: all nodes]."),
     ] = "",
+    admitted_jobs: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            min=1,
+            max=ADMITTED_JOBS_MAX,
+            help="Jobs that begin even if there is no worker for them; others are queued until they would get one.",
+        ),
+    ] = None,
     overcommit: Overcommit = False,
     master: Master = None,
     output: Output = OutputForm.TEXT,
@@ -247,8 +290,8 @@ def set_queue(
     What is not given stays. It counts at once, also for jobs that run. Needs a token with the role admin. Several
     projects at once, in a file: `windrow queue apply`.
     """
-    if weight is None and priority is None and quota is None and limit is None:
-        raise UsageError("Nothing is to be set. Give --weight, --priority, --quota or --limit.")
+    if weight is None and priority is None and quota is None and limit is None and admitted_jobs is None:
+        raise UsageError("Nothing is to be set. Give --weight, --priority, --quota, --limit or --admitted-jobs.")
     if pool and quota is None and limit is None:
         raise UsageError("--pool says where --quota and --limit hold. Give one of these, too.")
     with open_served(master, NOT_HERE) as client:
@@ -262,6 +305,7 @@ def set_queue(
         settings = settings.with_pool(pool, bounds)._replace(
             weight=settings.weight if weight is None else weight,
             priority=settings.priority if priority is None else priority,
+            admitted_jobs=settings.admitted_jobs if admitted_jobs is None else admitted_jobs,
         )
         changed = client.queues.set({name: settings}, revision=now.revision, overcommit=overcommit)
     _tell(changed, output)
@@ -279,7 +323,8 @@ def apply(
     """Set the queues of all projects as a file says. A project that it does not name gets the defaults.
 
     The file holds `queues`, and below it for each project what differs from the defaults: weight (1), priority (0),
-    quota (0), limit (none), and pools with a quota and a limit each. Needs a token with the role admin.
+    quota (0), limit (none), admitted_jobs (20), and pools with a quota and a limit each. Needs a token with the role
+    admin.
     """
     from windrow.spec.queue_file import load_queue_file
 
@@ -314,6 +359,8 @@ def _differences(before: Mapping[str, QueueSettings], after: Mapping[str, QueueS
 def _in_words(settings: QueueSettings) -> str:
     """Settings in one line."""
     parts = [f"weight {settings.weight:g}", f"priority {settings.priority}", _words(settings.cluster)]
+    if settings.admitted_jobs != ADMITTED_JOBS:
+        parts.append(counted(settings.admitted_jobs, "admitted job"))
     parts += [f"in pool {pool}: {_words(bounds)}" for pool, bounds in sorted(settings.pools.items())]
     return ", ".join(parts)
 

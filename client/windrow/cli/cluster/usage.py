@@ -14,6 +14,7 @@ from windrow.cli.messages import RawOutput
 from windrow.cli.options.declared import Option, command
 from windrow.cli.options.shared import Master, State, open_client
 from windrow.cli.tables import out, print_json, print_table
+from windrow.common.spreadsheet_cells import as_texts
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _as_csv(keys: Sequence[str], lines: Sequence[tuple[Usage, float | None]], fi
     writer.writerow([*keys, *(f"{kind}_s" for kind in (*KINDS, "total")), *["cost"] * costs])
     for one, cost in lines:
         seconds = (f"{value:.3f}" for value in one.seconds().values())
-        writer.writerow([*one.keys(keys), *seconds, *([f"{cost:.4f}"] if costs else [])])
+        writer.writerow([*as_texts(one.keys(keys)), *seconds, *([f"{cost:.4f}"] if costs else [])])
 
 
 def _as_json(keys: Sequence[str], lines: Sequence[tuple[Usage, float | None]], first: date, last: date) -> None:

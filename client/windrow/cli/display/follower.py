@@ -158,6 +158,12 @@ class Follower:
         except Exception as error:  # the main thread reports it, whatever it is
             self.events.put(error)
 
+    def _as_typed(self, waits: str) -> str:
+        # Not at the top: most runs wait for nothing.
+        from windrow.cli.display.typed_words import typed
+
+        return typed(waits, self._client.document(self._job_id))
+
     def _watch_fleet(self) -> None:
         """Watch what the stream of a job does not carry: nodes, whether any takes work, whether the disk is full."""
         reason = waits = told = ""
@@ -176,7 +182,7 @@ class Follower:
                 # Twice in a row, so that an agent that is just starting does not cause an alarm.
                 if waits in ("", before) and waits != told:
                     told = waits
-                    self.tell(waits or "A node takes work again.")
+                    self.tell(self._as_typed(waits) if waits else "A node takes work again.")
                 nodes = list(self._client.list_nodes())
                 for message in builds.news(nodes, self.last):
                     self.tell(message)

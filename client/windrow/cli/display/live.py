@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from windrow.cli.display.lines import first_line
-from windrow.cli.messages import at_words, printable, say
+from windrow.cli.messages import at_words, printable, say, visible
 from windrow.cli.tables import shortened
 from windrow.common.quantities import counted, duration, rate
 from windrow.sdk.figures import Figures, age_s
@@ -131,7 +131,7 @@ class LiveDisplay:
         if troubles := self._troubles(job):
             lines.append(Text(troubles, style="yellow"))
         if self._waits and not job.state.ended:
-            lines.append(Text(f"Waiting: {self._waits}", style="cyan"))
+            lines.append(Text(visible(f"Waiting: {self._waits}"), style="cyan"))
         return Group(self._table(shown, width, narrow=narrow), *lines)
 
     def _table(self, steps: Sequence[Step], width: int, *, narrow: bool) -> Table:

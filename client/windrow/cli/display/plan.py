@@ -10,8 +10,9 @@ from typing import Any
 
 from windrow.cli.messages import DIM, RED, coloured
 from windrow.cli.tables import out
-from windrow.common.quantities import counted, size
+from windrow.common.quantities import counted, first_few, size
 from windrow.dry_run.document import problems_of
+from windrow.dry_run.room import need_words
 
 KINDS = {
     "files": "files",
@@ -24,6 +25,8 @@ KINDS = {
 }
 WIDTH = 13
 DEFAULTS_WIDTH = 110
+NODES_SHOWN = 5
+"""Of those with room for equally many workers."""
 
 
 def print_plan(document: dict[str, Any], *, where: str, what: str) -> None:
@@ -103,6 +106,8 @@ def _step(step: dict[str, Any]) -> None:
             origin = f"  [{value['origin']['where']}]" if value["origin"]["where"] else ""
             _print_line(title if index == 0 else "", f"{name}: {text}{origin}")
     _division(step["division"])
+    if step["room"] is not None and not step["room"]["lacking"]:
+        _print_line("workers", _room_text(step["room"]))
     for note in step["notes"]:
         _print_line("note", note)
     _settings(step["settings"])
@@ -164,6 +169,23 @@ def _division(division: dict[str, Any]) -> None:
         _print_line("", f"warning: {warning}")
     for note in division["notes"]:
         _print_line("", f"note: {note}")
+
+
+def _room_text(room: dict[str, Any]) -> str:
+    """How many workers there can be, where, and what each takes."""
+    most = f"at most {room['workers']:,} at a time"
+    by_count: dict[int, list[str]] = {}
+    for one in room["nodes"]:
+        by_count.setdefault(one["workers"], []).append(one["node"])
+    if [one["node"] for one in room["nodes"]] == [""]:
+        where = " on this machine"
+    else:
+        places = (
+            f"{count:,} on {'each of ' * (len(names) > 1)}{first_few(names, NODES_SHOWN)}"
+            for count, names in by_count.items()
+        )
+        where = f": {'; '.join(places)}"
+    return f"{most}{where}; each takes {need_words(room)}"
 
 
 def _taken_over(division: dict[str, Any], taken: dict[str, Any]) -> str:

@@ -72,6 +72,9 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
         else:
             out(f"{reason.step}: {reason.code}")
             out(f"  {typed(reason.message, document) or 'Nothing else is known.'}")
+            likely = steps[reason.step].forecast
+            if len(steps) > 1 and likely is not None and likely.words:
+                out(f"  It is {likely.words}.")
         _tell_failures(steps[reason.step])
         if reason.step in speculating:
             step = steps[reason.step]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from windrow.cli import exit_codes
 from windrow.cli.display.summary import print_summary
+from windrow.cli.display.typed_words import typed
 from windrow.cli.jobs.metrics import print_metrics
 from windrow.cli.jobs.stream import INTERRUPTED, shown_state, stands_still
 from windrow.cli.options.declared import Option, command
@@ -20,7 +21,8 @@ from windrow.cli.options.shared import (
     warn_read_only,
 )
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
-from windrow.sdk.job import Job
+from windrow.common.quantities import counted, size
+from windrow.sdk.job import DataCacheUse, GpuUse, Job
 from windrow.sdk.job_names import only_job
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def show(
             values, tags = metrics_and_tags(client, found.job_id)
             return print_metrics(found, values, tags, as_json=output is OutputForm.JSON)
         document = client.document(found.job_id)
-        waits, state_now = _why_it_waits(client, found), shown_state(client, found)
+        waits, state_now = typed(_why_it_waits(client, found), document), shown_state(client, found)
         warn_read_only(client)
     if output is OutputForm.JSON:
         print_json({**found.to_dict(), "interrupted": state_now == INTERRUPTED, "document": document})
@@ -79,11 +81,23 @@ def ahead_of(job: Job) -> str:
     if found is None:
         return ""
     place = f"number {job.place} in line" if job.place else ""
-    ends = " and ".join(
-        filter(None, (found.begin_words, found.end_words.removeprefix("likely " * bool(found.begin_s))))
-    )
-    told = ", ".join(filter(None, (place, ends)))
+    told = ", ".join(filter(None, (place, found.words)))
     return f"{told}: {found.deadline_words}" if told and found.deadline_words else told
+
+
+def gpu_use_words(use: GpuUse) -> str:
+    """What workers have used of their GPUs, in words."""
+    busy = f"kept their GPUs busy {use.busy_percent:.0f}% of the time" if use.busy_percent is not None else ""
+    memory = f"used at most {size(use.peak_memory_bytes)} of GPU memory each" if use.peak_memory_bytes else ""
+    return f"its workers {' and '.join(filter(None, (busy, memory))) or 'had GPUs'}"
+
+
+def data_cache_words(use: DataCacheUse) -> str:
+    """What a step's data has had of the data caches of nodes, in words."""
+    asked = counted(use.hits + use.misses, "read")
+    saved = f", {size(use.bytes_saved)} were not fetched again" if use.hits else ""
+    evicted = f"; {counted(use.evictions, 'entry')} made room for others" if use.evictions else ""
+    return f"data caches of nodes had {use.hits:,} of {asked} from storage{saved}{evicted}"
 
 
 def _print_job(job: Job, state: str) -> None:
@@ -141,6 +155,14 @@ def _print_job(job: Job, state: str) -> None:
             for step in job.steps
         ],
     )
+    for step in job.steps if len(job.steps) > 1 else ():
+        if step.forecast is not None and step.forecast.words:
+            out(f"{step.name}: {step.forecast.words}")
+    for step in job.steps:
+        if step.gpu_use is not None:
+            out(f"{step.name}: {gpu_use_words(step.gpu_use)}")
+        if step.data_cache is not None:
+            out(f"{step.name}: {data_cache_words(step.data_cache)}")
     for warning in job.warnings:
         out(f"warning: {warning}")
     for note in job.notes:

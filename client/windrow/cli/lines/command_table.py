@@ -131,6 +131,20 @@ WINDROW = Group(
                 "apply": "cluster.queue:apply",
             },
         ),
+        "fleet": Group(
+            "Get agents from an engine as the queue needs them.",
+            "Example: windrow fleet list",
+            {
+                "run": "cluster.fleet:run",
+                "list": "cluster.fleet:list_fleets",
+                "show": "cluster.fleet:show",
+                "pause": "cluster.fleet:pause",
+                "resume": "cluster.fleet:resume",
+                "scale": "cluster.fleet:scale",
+                "delete": "cluster.fleet:delete",
+                "scaler": "cluster.fleet:scaler",
+            },
+        ),
         "token": Group(
             "Make, list and revoke the tokens of a master.",
             "Example: windrow token list",

@@ -48,6 +48,8 @@ VALUES = {
     "--cpus-per-worker": "cpus_per_worker",
     "--memory-per-worker": "memory_per_worker",
     "--gpus-per-worker": "gpus_per_worker",
+    "--min-nodes": "min_nodes",
+    "--idle-gpu-timeout": "idle_gpu_timeout",
     "--save": "save",
 }
 LISTS = {"--set": "sets", "--datastore": "datastores", "--notify": "notify"}
@@ -58,10 +60,17 @@ CHOICES = {
     "kind": ("auto", "files", "table"),
     "code_change": ("ask", "rerun", "mix"),
 }
-NUMBERS = {"slots": (1, 4096), "workers": (1, 4096), "timeout": (1, 259_200), "max_retries": (0, 2**31 - 1)}
+NUMBERS = {
+    "slots": (1, 4096),
+    "workers": (1, 4096),
+    "timeout": (1, 259_200),
+    "max_retries": (0, 2**31 - 1),
+    "idle_gpu_timeout": (1, 259_200),
+}
 ONE_LINE = (
     "output", "kind", "mini_batch_size", "workers", "timeout", "max_retries", "partition_keys", "returns", "split",
-    "retry_delay", "rate_limit", "cpus_per_worker", "memory_per_worker", "gpus_per_worker", "speculate", "save",
+    "retry_delay", "rate_limit", "cpus_per_worker", "memory_per_worker", "gpus_per_worker", "min_nodes",
+    "idle_gpu_timeout", "speculate", "save",
 )  # fmt: skip
 """What stands in a job file, if there is one."""
 
@@ -89,6 +98,8 @@ class RunOptions:
         self.cpus_per_worker: str | None = None
         self.memory_per_worker: str | None = None
         self.gpus_per_worker: str | None = None
+        self.min_nodes: str | None = None
+        self.idle_gpu_timeout: int | None = None
         self.speculate = False
         self.save: str | None = None
         self.sets: list[str] = []

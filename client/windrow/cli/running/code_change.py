@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from windrow.cli.messages import printable
+
 ANSWERS = {"r": "rerun", "m": "mix", "": "ask"}
 
 
@@ -33,7 +35,7 @@ def _ask(told: str) -> str:
         "  m      mix: keep those results as they are, and run only the rest",
         "  Enter  stop",
     ]
-    print("\n".join(lines), file=sys.stderr)
+    print(printable("\n".join(lines), sys.stderr.encoding), file=sys.stderr)
     while True:
         print("Choose [r/m/Enter]: ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()

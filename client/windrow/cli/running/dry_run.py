@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.cli import exit_codes
@@ -22,6 +22,7 @@ from windrow.common.role_query import Unanswered
 from windrow.common.role_query import ask as ask_process
 from windrow.dry_run.document import Code, make_document, problems_of
 from windrow.dry_run.query import ask, outputs_written
+from windrow.dry_run.room import Room, room_document
 from windrow.embedded import datastores as embedded_datastores
 from windrow.embedded import state_folder
 from windrow.embedded.job_interpreter import check_job_interpreter
@@ -31,12 +32,12 @@ from windrow.sdk.earlier_jobs import taking_over
 from windrow.sdk.submission import pack_code
 from windrow.spec import DataInput, JobFileError, Origin, build_effective, load_job
 from windrow.spec.earlier_results import NO_LAST, refuse_nothing_divided, with_results_of
+from windrow.spec.one_line.words import in_options
 from windrow.spec.reading.problems import Problem, grouped
 from windrow.storage.credentials import hide_credentials
 from windrow.validation.validate import check_loaded
 
 if TYPE_CHECKING:
-    from windrow.sdk.node import Node
     from windrow.spec import EffectiveJob, LoadedJob
 
 
@@ -94,8 +95,15 @@ def _dry_run(options: RunOptions) -> int:
         answer = ask(job, state=state, outputs=outputs, datastores=known, divided=divided, since=options.since)
     if answer["since"] is not None:
         job, loaded = _since(job, loaded, with_results_of(job, answer["since"]))
-    slots = options.slots or _slots()
-    document = make_document(loaded, job, answer, codes, python=python, builds=builds, slots=slots)
+    here = _this_machine(options.slots)
+    slots = options.slots or (here.slots if here else None)
+    rooms = [here] if here else []
+    for step in job.steps:
+        if lacking := room_document(step, rooms)["lacking"]:
+            answer["steps"][step.name]["problems"].append(
+                in_options(f"{lacking}: the step would wait without end", job.job_file)
+            )
+    document = make_document(loaded, job, answer, codes, python=python, builds=builds, slots=slots, rooms=rooms)
     document["notes"] += of_inputs
     workers = f", {counted(slots, 'worker')} at a time" if slots else ""
     where = f"a private master and agent of this machine{workers}, with their state in {state}"
@@ -182,9 +190,14 @@ def dry_create(
     if since:
         answer["since"] = next((step.resume_from for step in job.steps if step.resume_from is not None), None)
         answer["notes"] += [NO_LAST] * (answer["since"] is None)
-    for waiting, note in _without_nodes(job, client.list_nodes()):
+    rooms = [
+        Room(node.node_id, node.slots, node.memory_bytes, node.gpu_count, node.pools)
+        for node in client.list_nodes()
+        if node.state == "ready" and not node.cordoned
+    ]
+    for waiting, note in _without_room(job, rooms):
         answer["steps"][waiting]["notes"].append(note)
-    document = make_document(loaded, job, answer, codes, python="", slots=None)
+    document = make_document(loaded, job, answer, codes, python="", slots=None, rooms=rooms)
     if uploaded:
         keys = ", ".join(sorted({loaded.own_inputs[key] for key in uploaded}))
         document["notes"].append(f"{keys}: data of this machine, which is uploaded to the master once.")
@@ -234,20 +247,31 @@ def _name_uploads(job: EffectiveJob, uploaded: set[tuple[str, str]], answer: dic
             told["words"] = [word.replace(given.path, place) for word in told["words"]]
 
 
-def _without_nodes(job: EffectiveJob, nodes: Iterable[Node]) -> Iterator[tuple[str, str]]:
-    """Steps that would wait with the current nodes, and why."""
-    ready = [node for node in nodes if node.state == "ready" and not node.cordoned]
+def _without_room(job: EffectiveJob, rooms: Sequence[Room]) -> Iterator[tuple[str, str]]:
+    """Steps that would wait with the nodes that take work now, and why."""
     for step in job.steps:
-        if not ready:
+        if not rooms:
             yield step.name, "no node takes work at the moment; the step would wait for one"
-        elif step.compute and not any(not node.pools or step.compute in node.pools for node in ready):
+        elif not any(room.is_open_to(step) for room in rooms):
             yield step.name, f"no node of the pool {step.compute} takes work at the moment; the step would wait for one"
+        else:
+            found = room_document(step, rooms)
+            if found["lacking"]:
+                yield step.name, f"{found['lacking']}; the step would wait for a node that does"
+            elif len(found["nodes"]) < step.min_nodes:
+                yield (
+                    step.name,
+                    f"it begins on {step.min_nodes} nodes at once (min_nodes), and a worker fits on "
+                    f"{len(found['nodes'])}; the step would wait for more",
+                )
 
 
-def _slots() -> int | None:
-    """How many workers an agent on this machine would have; None if that cannot be found out."""
+def _this_machine(slots: int | None) -> Room | None:
+    """What an agent on this machine would have for workers, with so many slots; None if that cannot be found out."""
     try:
-        return int(ask_process("windrow_agent.node")["cpu_count"])
+        told = ask_process("windrow_agent.node")
+        gpus = sum(not device["trouble"] for device in told["gpus"]["devices"])
+        return Room("", slots or int(told["cpu_count"]), int(told["memory_bytes"]), gpus)
     except Unanswered:
         return None
 

@@ -116,6 +116,8 @@ def _one_line(options: RunOptions) -> OneLine:
         cpus_per_worker=options.cpus_per_worker,
         memory_per_worker=options.memory_per_worker,
         gpus_per_worker=options.gpus_per_worker,
+        min_nodes=options.min_nodes,
+        idle_gpu_timeout=options.idle_gpu_timeout,
         speculate=options.speculate,
         arguments=tuple(options.arguments),
         slots=options.slots or options.workers or processors(),

@@ -127,6 +127,20 @@ def run(
         str | None,
         Option(metavar="N", help="With a script: GPUs that a worker takes, such as 1, or 0.5 for half of one."),
     ] = None,
+    min_nodes: Annotated[
+        str | None,
+        Option(metavar="N", help="With a script: begin on so many nodes at once, not on one after the other."),
+    ] = None,
+    idle_gpu_timeout: Annotated[
+        int | None,
+        Option(
+            min=1,
+            max=259_200,
+            metavar="S",
+            help="With a script: seconds after which a worker without a mini-batch gives back a GPU that it does not "
+            "use [default: never].",
+        ),
+    ] = None,
     speculate: Annotated[
         bool,
         Option(
@@ -222,7 +236,8 @@ def run(
     options.returns, options.split = returns, split
     options.retry_delay, options.rate_limit, options.speculate = retry_delay, rate_limit, speculate
     options.cpus_per_worker, options.memory_per_worker = cpus_per_worker, memory_per_worker
-    options.gpus_per_worker = gpus_per_worker
+    options.gpus_per_worker, options.min_nodes = gpus_per_worker, min_nodes
+    options.idle_gpu_timeout = idle_gpu_timeout
     if misplaced := options.misplaced():
         raise UsageError(
             f"{file} is read as a job file, which says everything itself, but {misplaced} is given, too. Leave it out "

@@ -9,12 +9,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from windrow.cli.messages import visible
 from windrow.cli.tables import COLOURS, shortened
 from windrow.cli.top.moment import UNENDED, JobFigures, Moment
 from windrow.common.quantities import brief_duration, counted, duration, rate, size
 from windrow.common.worker_phases import PHASE_WORDS
 from windrow.sdk.job import Job, Step
-from windrow.sdk.node import Node
+from windrow.sdk.node import Node, Worker
 
 VIEWS = ("jobs", "nodes", "workers")
 NAME_MIN = 14
@@ -25,8 +26,11 @@ WIDE = 110
 """From this width on, there are more columns."""
 LINES_BESIDE = 6
 """Lines that are not rows: title, screens, headings, gaps, and what was left out."""
+EXPENDABLE = (">MB", ">MEMORY", ">FOR", ">GPU MEMORY", ">GPU")
+"""Columns of workers that are left out where there is no room, the first ones first."""
 COLOURED_PHASES = {"running": "green", "init": "yellow", "starting": "yellow", "loading": "cyan", "returning": "cyan"}
 PERCENT_HIGH = 90
+IDLE_SHOWN_S = 60.0
 NO_RUN = "No run is live. A run on this machine brings its own node, which ends with it."
 
 
@@ -52,7 +56,7 @@ def _head(moment: Moment, width: int) -> Text:
     text.append("windrow top  ", style="bold")
     text.append(f"{moment.title}  {told}"[: max(0, width - 13)])
     if moment.trouble:
-        text = Text(moment.trouble[:width], style="bold red", no_wrap=True)
+        text = Text(visible(moment.trouble)[:width], style="bold red", no_wrap=True)
     return text
 
 
@@ -127,7 +131,8 @@ def _cells(moment: Moment, job: Job, step: Step | None, *, wide: bool) -> list[s
 
 def _natural(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     """The width of columns with these headings and cells, and the gaps between them."""
-    widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+    bare = [heading.lstrip(">") for heading in headings]
+    widths = [max(len(cell) for cell in column) for column in zip(bare, *rows, strict=True)]
     return sum(widths) + GAP * (len(widths) - 1)
 
 
@@ -162,25 +167,45 @@ def _done(told: Job | Step) -> str:
 
 def _nodes(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
     wide = width >= WIDE
+    with_gpus = any(node.gpu_count or node.gpus for node in moment.nodes)
     table = _table(
-        "NODE", "STATE", ">WORKERS", ">LEASES", ">CPU", ">MEMORY", *[">OF"] * wide, ">DISK FREE", *[">HEARD"] * wide
+        *("NODE", "STATE", ">WORKERS", ">LEASES", ">CPU", ">MEMORY"),
+        *[">OF"] * wide,
+        *[">GPUS", ">BUSY"] * with_gpus,
+        ">DISK FREE",
+        *[">HEARD"] * wide,
     )
     shown = moment.nodes[:lines]
     for node in shown:
         state = f"{node.state},cordoned" if node.cordoned else node.state
         table.add_row(
-            Text(shortened(node.node_id, max(NAME_MIN, width - 62))),
+            Text(shortened(node.node_id, max(NAME_MIN, width - 62 - 15 * with_gpus))),
             Text(state, style=COLOURS.get(state, "yellow")),
             f"{node.workers}/{node.slots}" if node.workers is not None else f"?/{node.slots}",
             f"{node.leases:,}",
             _percent(node.cpu_percent),
             "" if node.memory_used_bytes is None else size(node.memory_used_bytes),
             *[size(node.memory_bytes) if node.memory_bytes else ""] * wide,
+            *[_gpu_count(node), _percent(_gpu_busy(node))][: 2 * with_gpus],
             "" if node.disk_free_bytes is None else size(node.disk_free_bytes),
             *["" if node.silent_s is None else f"{node.silent_s:.0f} s ago"] * wide,
         )
     nothing = NO_RUN if moment.runs_nothing else "No node is connected. Start one: windrow agent --master ADDRESS"
     return table, len(moment.nodes) - len(shown), "" if moment.nodes else nothing
+
+
+def _gpu_count(node: Node) -> Text:
+    """Its GPUs that can be used; of how many, if some cannot."""
+    lost = sum(bool(gpu.trouble) for gpu in node.gpus)
+    if not lost:
+        return Text(str(node.gpu_count or ""))
+    return Text(f"{len(node.gpus) - lost}/{len(node.gpus)}", style="red")
+
+
+def _gpu_busy(node: Node) -> float | None:
+    """How busy its GPUs are, on average; None if nobody knows."""
+    known = [gpu.busy_percent for gpu in node.gpus if gpu.busy_percent is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _percent(value: float | None) -> Text:
@@ -194,9 +219,18 @@ def _percent(value: float | None) -> Text:
 
 def _workers(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
     wide = width >= WIDE
-    headings = ("NODE", ">WORKER", "DOES", ">FOR", ">MB", ">MEMORY")
+    with_gpus = any(worker.gpu is not None for _, worker, _, _ in moment.workers)
+    headings: Sequence[str] = (
+        "NODE",
+        ">WORKER",
+        "DOES",
+        ">FOR",
+        ">MB",
+        ">MEMORY",
+        *[">GPU", ">GPU MEMORY", ">BUSY"] * with_gpus,
+    )
     shown = moment.workers[:lines]
-    cells = [
+    cells: Sequence[Sequence[str]] = [
         (
             shortened(node.node_id, NAME_MIN * (2 if wide else 1)),
             f"{worker.process_number:03d}",
@@ -204,9 +238,11 @@ def _workers(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
             brief_duration(worker.phase_s + (node.silent_s or 0.0)),
             "" if worker.mini_batch_index is None else str(worker.mini_batch_index),
             size(worker.rss_bytes) if worker.rss_bytes else "",
+            *_gpu_cells(worker)[: 3 * with_gpus],
         )
         for node, worker, _, _ in shown
     ]
+    headings, cells = _narrowed(headings, cells, width - NAME_MIN - GAP)
     name = max(NAME_MIN, width - _natural(headings, cells) - GAP)
     table = _table(*headings[:2], "JOB:STEP", *headings[2:])
     for (_, worker, job_id, step), (node_id, number, does, *others) in zip(shown, cells, strict=True):
@@ -219,6 +255,34 @@ def _workers(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
         )
     nothing = NO_RUN if moment.runs_nothing else _no_workers(moment.nodes)
     return table, len(moment.workers) - len(shown), "" if moment.workers else nothing
+
+
+def _narrowed(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The columns that fit, without those of EXPENDABLE that do not: cells cut to a letter or two say nothing."""
+    for heading in EXPENDABLE:
+        if _natural(headings, rows) <= width:
+            break
+        if heading in headings:
+            at = headings.index(heading)
+            headings = [*headings[:at], *headings[at + 1 :]]
+            rows = [[*row[:at], *row[at + 1 :]] for row in rows]
+    return headings, rows
+
+
+def _gpu_cells(worker: Worker) -> tuple[str, str, str]:
+    """Which GPUs it has, what it uses of their memory, and how busy it keeps them."""
+    gpu = worker.gpu
+    if gpu is None:
+        return "", "", ""
+    places = ",".join(map(str, gpu.places))
+    busy = "" if gpu.busy_percent is None else f"{gpu.busy_percent:.0f} %"
+    return (
+        f"{gpu.share:.2g} of {places}" if gpu.share < 1 else places,
+        "" if gpu.memory_bytes is None else size(gpu.memory_bytes),
+        f"idle {brief_duration(gpu.idle_s)}" if gpu.idle_s >= IDLE_SHOWN_S else busy,
+    )
 
 
 def _no_workers(nodes: Sequence[Node]) -> str:

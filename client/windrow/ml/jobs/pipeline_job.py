@@ -11,7 +11,7 @@ from windrow.ml.exceptions import job_file_error
 from windrow.ml.jobs.ports import PipelineInput, Ports, StepOutput
 from windrow.ml.jobs.step import Step
 from windrow.ml.places import calling_file
-from windrow.spec.reading.context import Context
+from windrow.spec.reading.context import Context, ListPools
 from windrow.spec.reading.from_python import mapping, scalar
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Node, Scalar, Source, is_null
@@ -122,10 +122,11 @@ class PipelineJob(Attributes, Job):
         embedded: bool = True,
         datastores: Collection[str] = (),
         assets: OpenLookup | None = None,
+        pools: ListPools | None = None,
     ) -> LoadedJob:
         """Read and check the job as a job file is. Raises windrow.spec.JobFileError with all its problems.
 
-        `assets`: opens the registry of what jobs name.
+        `assets`: opens the registry of what jobs name. `pools`: lists those of the cluster.
         """
         from windrow.spec.job.pipeline import read_pipeline
 
@@ -135,6 +136,7 @@ class PipelineJob(Attributes, Job):
             embedded=embedded,
             datastores=datastores,
             assets=assets,
+            pools=pools,
         )
         context.problems.spelled.update(self._spelled)
         loaded = read_pipeline(self.to_node(), self._file, context)

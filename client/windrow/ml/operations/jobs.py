@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from windrow.sdk.job import Job
     from windrow.spec import LoadedJob
     from windrow.spec.naming.assets import OpenLookup
+    from windrow.spec.reading.context import ListPools
 
 
 class Loadable(Protocol):
@@ -34,6 +35,7 @@ class Loadable(Protocol):
         embedded: bool,
         datastores: Collection[str],
         assets: OpenLookup | None,
+        pools: ListPools | None,
     ) -> LoadedJob:
         """Read and check the job. Raises windrow.spec.JobFileError."""
 
@@ -88,6 +90,7 @@ class JobOperations:
             embedded=self._connection.would_be_embedded,
             datastores=self._connection.known_datastores(),
             assets=self._connection.asset_lookup,
+            pools=self._connection.pools,
         )
 
     def submit(self, job: Loadable) -> Job:

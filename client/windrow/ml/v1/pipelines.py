@@ -19,7 +19,7 @@ from windrow.ml.v1.runs import PipelineRun, RunWorkspace
 from windrow.ml.v1.script_models import with_datastores, with_models
 from windrow.ml.v1.steps import BINDABLE, PipelineStep, bound_settings, step_key
 from windrow.spec.load import JobTree
-from windrow.spec.reading.context import Context
+from windrow.spec.reading.context import Context, ListPools
 from windrow.spec.reading.from_python import from_plain, mapping, scalar
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Node, Source
@@ -156,6 +156,7 @@ class Pipeline(Refusing):
         embedded: bool = True,
         datastores: Collection[str] = (),
         assets: OpenLookup | None = None,
+        pools: ListPools | None = None,
     ) -> LoadedJob:
         """Read and check it as a job file is. `settings`: of a v2 pipeline.
 
@@ -164,7 +165,7 @@ class Pipeline(Refusing):
         """
         from windrow.spec.job.pipeline import read_pipeline
 
-        context = self._context(embedded, datastores, assets)
+        context = self._context(embedded, datastores, assets, pools)
         root = self._translated(parameters or {}, context)
         if experiment_name:
             root = mapping({**root.entries, "experiment_name": scalar(experiment_name, self._place)}, root.place)
@@ -214,9 +215,15 @@ class Pipeline(Refusing):
             raise job_file_error(context)
         return to_yaml(root)
 
-    def _context(self, embedded: bool, datastores: Collection[str], assets: OpenLookup | None = None) -> Context:
+    def _context(
+        self,
+        embedded: bool,
+        datastores: Collection[str],
+        assets: OpenLookup | None = None,
+        pools: ListPools | None = None,
+    ) -> Context:
         source = Source("job", self._place.source.label, os.path.dirname(self._file))
-        return Context(source, embedded=embedded, datastores=datastores, assets=assets)
+        return Context(source, embedded=embedded, datastores=datastores, assets=assets, pools=pools)
 
     def _translated(self, parameters: Mapping[str, Any], context: Context) -> MappingNode:
         from windrow.spec.v1.pipeline import translate
@@ -342,6 +349,7 @@ class Submission:
         embedded: bool,
         datastores: Collection[str],
         assets: OpenLookup | None = None,
+        pools: ListPools | None = None,
     ) -> LoadedJob:
         """The same as `Pipeline.load`."""
         return self._pipeline.load(
@@ -352,6 +360,7 @@ class Submission:
             embedded=embedded,
             datastores=datastores,
             assets=assets,
+            pools=pools,
         )
 
 

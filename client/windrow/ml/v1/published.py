@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from windrow.spec import LoadedJob
     from windrow.spec.load import JobTree
     from windrow.spec.naming.assets import OpenLookup
+    from windrow.spec.reading.context import ListPools
 
 _NAME_TAG = "name"
 """The tag with the name as the notebook gives it, which may hold what names of assets do not."""
@@ -290,6 +291,7 @@ class _Submission:
         embedded: bool,
         datastores: Collection[str],
         assets: OpenLookup | None = None,
+        pools: ListPools | None = None,
     ) -> LoadedJob:
         """As of a pipeline."""
         from windrow.sdk.pipelines import without_file
@@ -301,6 +303,7 @@ class _Submission:
             embedded=embedded,
             datastores=datastores,
             assets=assets,
+            pools=pools,
             sets_folder=os.getcwd(),
         )
         return loaded if self._stays else without_file(loaded, self._asset)

@@ -124,6 +124,8 @@ class RegisterRequest(google.protobuf.message.Message):
     LABELS_FIELD_NUMBER: builtins.int
     WINDROW_VERSION_FIELD_NUMBER: builtins.int
     HELD_STEPS_FIELD_NUMBER: builtins.int
+    LIFETIME_FIELD_NUMBER: builtins.int
+    ALLOCATION_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """Host name of the node; `[A-Za-z0-9][\\w.-]{0,63}`."""
     node_incarnation: builtins.str
@@ -134,6 +136,10 @@ class RegisterRequest(google.protobuf.message.Message):
     """
     windrow_version: builtins.str
     """Version of the windrow distribution on the node."""
+    allocation: builtins.str
+    """The allocation of a fleet that it runs in; empty: in none. FAILED_PRECONDITION, reason ALLOCATION_ENDED: the fleet
+    has said that it ended. ALREADY_EXISTS, reason ALLOCATION_TAKEN: another node serves in it.
+    """
     @property
     def resources(self) -> windrow.rpc.v1.node_pb2.NodeResources:
         """What the node offers."""
@@ -146,6 +152,12 @@ class RegisterRequest(google.protobuf.message.Message):
     def held_steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___HeldStep]:
         """Every step of which something is left on the node: workers, leases, files or logs."""
 
+    @property
+    def lifetime(self) -> google.protobuf.duration_pb2.Duration:
+        """How long the node still lives, at most: then the engine ends it that it comes from. The node is leased only what it
+        can be expected to finish. Not set: the agent knows of no end.
+        """
+
     def __init__(
         self,
         *,
@@ -156,9 +168,11 @@ class RegisterRequest(google.protobuf.message.Message):
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         windrow_version: builtins.str = ...,
         held_steps: collections.abc.Iterable[global___HeldStep] | None = ...,
+        lifetime: google.protobuf.duration_pb2.Duration | None = ...,
+        allocation: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["resources", b"resources"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["held_steps", b"held_steps", "labels", b"labels", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "replaced_incarnation", b"replaced_incarnation", "resources", b"resources", "windrow_version", b"windrow_version"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["lifetime", b"lifetime", "resources", b"resources"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["allocation", b"allocation", "held_steps", b"held_steps", "labels", b"labels", "lifetime", b"lifetime", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "replaced_incarnation", b"replaced_incarnation", "resources", b"resources", "windrow_version", b"windrow_version"]) -> None: ...
 
 global___RegisterRequest = RegisterRequest
 
@@ -268,6 +282,7 @@ class HeartbeatRequest(google.protobuf.message.Message):
     NEXT_HEARTBEAT_FIELD_NUMBER: builtins.int
     CA_GOOD_UNTIL_FIELD_NUMBER: builtins.int
     PROTECTION_FIELD_NUMBER: builtins.int
+    GPU_COUNT_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """As in RegisterRequest."""
     node_incarnation: builtins.str
@@ -278,6 +293,8 @@ class HeartbeatRequest(google.protobuf.message.Message):
     """Exclusive or of the ids of these leases."""
     protection: builtins.str
     """What confines the node's workers, in words (its --sandbox); empty: an agent that does not say."""
+    gpu_count: builtins.int
+    """GPUs that can be used now, where that is less than the node has registered, or was; not set: as registered."""
     @property
     def usage(self) -> windrow.rpc.v1.node_pb2.NodeUsage:
         """Resource use at this moment."""
@@ -308,9 +325,11 @@ class HeartbeatRequest(google.protobuf.message.Message):
         next_heartbeat: google.protobuf.duration_pb2.Duration | None = ...,
         ca_good_until: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         protection: builtins.str = ...,
+        gpu_count: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "next_heartbeat", b"next_heartbeat", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "lease_count", b"lease_count", "lease_digest", b"lease_digest", "next_heartbeat", b"next_heartbeat", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "protection", b"protection", "usage", b"usage", "workers", b"workers"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_gpu_count", b"_gpu_count", "ca_good_until", b"ca_good_until", "gpu_count", b"gpu_count", "next_heartbeat", b"next_heartbeat", "usage", b"usage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_gpu_count", b"_gpu_count", "ca_good_until", b"ca_good_until", "gpu_count", b"gpu_count", "lease_count", b"lease_count", "lease_digest", b"lease_digest", "next_heartbeat", b"next_heartbeat", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "protection", b"protection", "usage", b"usage", "workers", b"workers"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_gpu_count", b"_gpu_count"]) -> typing.Literal["gpu_count"] | None: ...
 
 global___HeartbeatRequest = HeartbeatRequest
 
@@ -322,17 +341,23 @@ class HeartbeatResponse(google.protobuf.message.Message):
 
     MASTER_INCARNATION_FIELD_NUMBER: builtins.int
     REOPEN_WORK_FIELD_NUMBER: builtins.int
+    AWAITED_FIELD_NUMBER: builtins.int
     master_incarnation: builtins.int
     """As in RegisterResponse."""
     reopen_work: builtins.bool
     """The two sides disagree about the leases held: end the Work stream and open a new one."""
+    awaited: builtins.bool
+    """A step that begins on several nodes at once waits for more nodes than there are, and this is one of them: it is not
+    to leave because it has nothing to do.
+    """
     def __init__(
         self,
         *,
         master_incarnation: builtins.int = ...,
         reopen_work: builtins.bool = ...,
+        awaited: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["master_incarnation", b"master_incarnation", "reopen_work", b"reopen_work"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["awaited", b"awaited", "master_incarnation", b"master_incarnation", "reopen_work", b"reopen_work"]) -> None: ...
 
 global___HeartbeatResponse = HeartbeatResponse
 
@@ -349,6 +374,7 @@ class WorkRequest(google.protobuf.message.Message):
     WORKER_FAILURES_FIELD_NUMBER: builtins.int
     DRAINING_FIELD_NUMBER: builtins.int
     ENDED_STEPS_FIELD_NUMBER: builtins.int
+    CUT_SHORT_FIELD_NUMBER: builtins.int
     draining: builtins.bool
     """The node is leaving: send nothing new. It keeps the stream until all that it holds is delivered or released."""
     @property
@@ -365,7 +391,7 @@ class WorkRequest(google.protobuf.message.Message):
 
     @property
     def released_lease_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Leases given back unstarted (revoked, drained, or more than fits); charged to nobody."""
+        """Leases given back (unstarted, revoked, drained, or more than fits); charged to nobody."""
 
     @property
     def worker_failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WorkerFailure]:
@@ -379,6 +405,10 @@ class WorkRequest(google.protobuf.message.Message):
         each time that it is asked for.
         """
 
+    @property
+    def cut_short(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CutShort]:
+        """Of released_lease_ids: those that a worker had begun, which was killed over them."""
+
     def __init__(
         self,
         *,
@@ -389,11 +419,38 @@ class WorkRequest(google.protobuf.message.Message):
         worker_failures: collections.abc.Iterable[global___WorkerFailure] | None = ...,
         draining: builtins.bool = ...,
         ended_steps: collections.abc.Iterable[global___EndedStep] | None = ...,
+        cut_short: collections.abc.Iterable[global___CutShort] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hello", b"hello"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["capacities", b"capacities", "completions", b"completions", "draining", b"draining", "ended_steps", b"ended_steps", "hello", b"hello", "released_lease_ids", b"released_lease_ids", "worker_failures", b"worker_failures"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["capacities", b"capacities", "completions", b"completions", "cut_short", b"cut_short", "draining", b"draining", "ended_steps", b"ended_steps", "hello", b"hello", "released_lease_ids", b"released_lease_ids", "worker_failures", b"worker_failures"]) -> None: ...
 
 global___WorkRequest = WorkRequest
+
+@typing.final
+class CutShort(google.protobuf.message.Message):
+    """What a worker had spent on a lease that is given back."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASE_ID_FIELD_NUMBER: builtins.int
+    ELAPSED_US_FIELD_NUMBER: builtins.int
+    PROCESS_NUMBER_FIELD_NUMBER: builtins.int
+    lease_id: builtins.int
+    """The lease."""
+    elapsed_us: builtins.int
+    """How long the attempt had run, in us."""
+    process_number: builtins.int
+    """The worker, as in process003."""
+    def __init__(
+        self,
+        *,
+        lease_id: builtins.int = ...,
+        elapsed_us: builtins.int = ...,
+        process_number: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["elapsed_us", b"elapsed_us", "lease_id", b"lease_id", "process_number", b"process_number"]) -> None: ...
+
+global___CutShort = CutShort
 
 @typing.final
 class EndedStep(google.protobuf.message.Message):

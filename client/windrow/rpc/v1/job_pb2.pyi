@@ -197,7 +197,7 @@ class Job(google.protobuf.message.Message):
 
     @property
     def forecast(self) -> global___Forecast:
-        """What lies ahead of it; unset once it has ended, and where the master runs nothing."""
+        """What lies ahead of it; unset once it has ended, where the master runs nothing, and in the second after it came."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ global___Job = Job
 
 @typing.final
 class Forecast(google.protobuf.message.Message):
-    """What lies ahead of a job, as far as was measured. It changes with all that comes and goes."""
+    """What lies ahead of a job, or of one of its steps, as far as was measured. It changes with all that comes and goes."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -241,7 +241,9 @@ class Forecast(google.protobuf.message.Message):
     LATE_MS_FIELD_NUMBER: builtins.int
     MORE_WORKERS_FIELD_NUMBER: builtins.int
     begin_ms: builtins.int
-    """When it is likely to get its first worker, in ms from now; 0: it has one; unset: nobody knows."""
+    """When it is likely to get its first worker, in ms from now; 0: it has one; unset: nobody knows. Of a step that waits
+    for others: when the last of these ends.
+    """
     end_ms: builtins.int
     """When it is likely to end, in ms from now; unset: nobody knows."""
     latest_ms: builtins.int
@@ -249,7 +251,9 @@ class Forecast(google.protobuf.message.Message):
     workers: builtins.float
     """The workers that it is entitled to now."""
     late_ms: builtins.int
-    """By how much it is likely to miss its deadline, in ms; below 0: how early it is; unset: there is none, or nobody knows."""
+    """By how much it is likely to miss its deadline, in ms; below 0: how early it is; unset: there is none (a step has
+    none), or nobody knows.
+    """
     more_workers: builtins.int
     """If it is late: with so many more workers from now on, it would not be; unset: no number would do."""
     def __init__(
@@ -303,6 +307,9 @@ class Step(google.protobuf.message.Message):
     REUSED_FROM_FIELD_NUMBER: builtins.int
     FAILURE_KINDS_FIELD_NUMBER: builtins.int
     MISFITS_FIELD_NUMBER: builtins.int
+    GPU_USE_FIELD_NUMBER: builtins.int
+    FORECAST_FIELD_NUMBER: builtins.int
+    DATA_CACHE_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique within one master's state, forever."""
     name: builtins.str
@@ -361,6 +368,18 @@ class Step(google.protobuf.message.Message):
     def failure_kinds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FailureKind]:
         """Failures by cause, type of error and place in the script: those that cost most first, at most 50."""
 
+    @property
+    def gpu_use(self) -> global___GpuUse:
+        """What its workers have used of GPUs, as far as nodes have measured it; not set: nothing."""
+
+    @property
+    def forecast(self) -> global___Forecast:
+        """What lies ahead of it; unset once it has ended, and where nothing is known."""
+
+    @property
+    def data_cache(self) -> windrow.rpc.v1.work_pb2.DataCacheUse:
+        """What its data has had of the data caches of nodes; not set: no node with one has fetched any."""
+
     def __init__(
         self,
         *,
@@ -384,11 +403,44 @@ class Step(google.protobuf.message.Message):
         reused_from: builtins.str = ...,
         failure_kinds: collections.abc.Iterable[global___FailureKind] | None = ...,
         misfits: builtins.int = ...,
+        gpu_use: global___GpuUse | None = ...,
+        forecast: global___Forecast | None = ...,
+        data_cache: windrow.rpc.v1.work_pb2.DataCacheUse | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["end_time", b"end_time", "items", b"items", "mini_batches", b"mini_batches", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "error_category", b"error_category", "failed_attempts", b"failed_attempts", "failure_examples", b"failure_examples", "failure_kinds", b"failure_kinds", "is_command", b"is_command", "items", b"items", "message", b"message", "mini_batches", b"mini_batches", "misfits", b"misfits", "name", b"name", "output_bytes", b"output_bytes", "outputs", b"outputs", "planned", b"planned", "retries", b"retries", "reused_from", b"reused_from", "rows", b"rows", "start_time", b"start_time", "state", b"state", "step_id", b"step_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["data_cache", b"data_cache", "end_time", b"end_time", "forecast", b"forecast", "gpu_use", b"gpu_use", "items", b"items", "mini_batches", b"mini_batches", "start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["data_cache", b"data_cache", "end_time", b"end_time", "error_category", b"error_category", "failed_attempts", b"failed_attempts", "failure_examples", b"failure_examples", "failure_kinds", b"failure_kinds", "forecast", b"forecast", "gpu_use", b"gpu_use", "is_command", b"is_command", "items", b"items", "message", b"message", "mini_batches", b"mini_batches", "misfits", b"misfits", "name", b"name", "output_bytes", b"output_bytes", "outputs", b"outputs", "planned", b"planned", "retries", b"retries", "reused_from", b"reused_from", "rows", b"rows", "start_time", b"start_time", "state", b"state", "step_id", b"step_id"]) -> None: ...
 
 global___Step = Step
+
+@typing.final
+class GpuUse(google.protobuf.message.Message):
+    """What workers have used of the GPUs that they held."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PEAK_MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    BUSY_PERCENT_FIELD_NUMBER: builtins.int
+    MEASUREMENTS_FIELD_NUMBER: builtins.int
+    peak_memory_bytes: builtins.int
+    """The most memory that one worker used, in bytes; 0 if that was not measured."""
+    busy_percent: builtins.float
+    """Part of the time in which the GPUs computed for the workers that held them, 0 to 100, on average; not set if that was
+    not measured.
+    """
+    measurements: builtins.int
+    """How many measurements of workers that is the average of; one with each heartbeat."""
+    def __init__(
+        self,
+        *,
+        peak_memory_bytes: builtins.int = ...,
+        busy_percent: builtins.float | None = ...,
+        measurements: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_busy_percent", b"_busy_percent", "busy_percent", b"busy_percent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_busy_percent", b"_busy_percent", "busy_percent", b"busy_percent", "measurements", b"measurements", "peak_memory_bytes", b"peak_memory_bytes"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_busy_percent", b"_busy_percent"]) -> typing.Literal["busy_percent"] | None: ...
+
+global___GpuUse = GpuUse
 
 @typing.final
 class MiniBatchCounts(google.protobuf.message.Message):

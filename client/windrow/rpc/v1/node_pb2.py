@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19windrow/rpc/v1/node.proto\x12\x0ewindrow.rpc.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"Z\n\rNodeResources\x12\x11\n\tcpu_count\x18\x01 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\x12\x11\n\tgpu_count\x18\x03 \x01(\r\x12\r\n\x05slots\x18\x04 \x01(\r\"T\n\tNodeUsage\x12\x13\n\x0b\x63pu_percent\x18\x01 \x01(\x02\x12\x19\n\x11memory_used_bytes\x18\x02 \x01(\x04\x12\x17\n\x0f\x64isk_free_bytes\x18\x03 \x01(\x04\"\xcc\x01\n\x0cWorkerStatus\x12\x16\n\x0eprocess_number\x18\x01 \x01(\r\x12\x0f\n\x07step_id\x18\x02 \x01(\x04\x12*\n\x05phase\x18\x03 \x01(\x0e\x32\x1b.windrow.rpc.v1.WorkerPhase\x12\x10\n\x08lease_id\x18\x04 \x01(\x06\x12\x10\n\x08phase_ms\x18\x05 \x01(\x04\x12\x0f\n\x07rss_kib\x18\x06 \x01(\x04\x12\x1d\n\x10mini_batch_index\x18\x07 \x01(\x04H\x00\x88\x01\x01\x42\x13\n\x11_mini_batch_index\"\xce\x04\n\x04Node\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12(\n\x05state\x18\x03 \x01(\x0e\x32\x19.windrow.rpc.v1.NodeState\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x30\n\tresources\x18\x05 \x01(\x0b\x32\x1d.windrow.rpc.v1.NodeResources\x12(\n\x05usage\x18\x06 \x01(\x0b\x32\x19.windrow.rpc.v1.NodeUsage\x12-\n\x07workers\x18\x07 \x03(\x0b\x32\x1c.windrow.rpc.v1.WorkerStatus\x12\x13\n\x0blease_count\x18\x08 \x01(\r\x12\x31\n\rregister_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tsilent_ms\x18\n \x01(\x04\x12\x17\n\x0fwindrow_version\x18\x0b \x01(\t\x12\x30\n\x06labels\x18\x0c \x03(\x0b\x32 .windrow.rpc.v1.Node.LabelsEntry\x12\x10\n\x08\x63ordoned\x18\r \x01(\x08\x12\x31\n\rca_good_until\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nprotection\x18\x0f \x01(\t\x12\'\n\x05users\x18\x14 \x03(\x0b\x32\x18.windrow.rpc.v1.NodeUser\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"J\n\x08NodeUser\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\t\x12\x0f\n\x07workers\x18\x04 \x01(\r*\x95\x02\n\x0bWorkerPhase\x12\x1c\n\x18WORKER_PHASE_UNSPECIFIED\x10\x00\x12\x19\n\x15WORKER_PHASE_STARTING\x10\x01\x12\x15\n\x11WORKER_PHASE_INIT\x10\x02\x12\x15\n\x11WORKER_PHASE_IDLE\x10\x03\x12\x18\n\x14WORKER_PHASE_LOADING\x10\x04\x12\x18\n\x14WORKER_PHASE_RUNNING\x10\x05\x12\x1a\n\x16WORKER_PHASE_RETURNING\x10\x06\x12\x19\n\x15WORKER_PHASE_STOPPING\x10\x07\x12\x19\n\x15WORKER_PHASE_FETCHING\x10\x08\x12\x19\n\x15WORKER_PHASE_BUILDING\x10\t*\xa4\x01\n\tNodeState\x12\x1a\n\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10NODE_STATE_READY\x10\x01\x12\x1b\n\x17NODE_STATE_DISCONNECTED\x10\x02\x12\x17\n\x13NODE_STATE_DRAINING\x10\x03\x12\x1a\n\x16NODE_STATE_QUARANTINED\x10\x04\x12\x13\n\x0fNODE_STATE_LOST\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19windrow/rpc/v1/node.proto\x12\x0ewindrow.rpc.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"Z\n\rNodeResources\x12\x11\n\tcpu_count\x18\x01 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\x12\x11\n\tgpu_count\x18\x03 \x01(\r\x12\r\n\x05slots\x18\x04 \x01(\r\"\xc1\x01\n\tNodeUsage\x12\x13\n\x0b\x63pu_percent\x18\x01 \x01(\x02\x12\x19\n\x11memory_used_bytes\x18\x02 \x01(\x04\x12\x17\n\x0f\x64isk_free_bytes\x18\x03 \x01(\x04\x12\'\n\x04gpus\x18\x04 \x03(\x0b\x32\x19.windrow.rpc.v1.GpuStatus\x12\x13\n\x0bgpu_trouble\x18\x05 \x01(\t\x12-\n\ndata_cache\x18\x06 \x01(\x0b\x32\x19.windrow.rpc.v1.DataCache\"\x98\x01\n\tDataCache\x12\x11\n\tbytes_max\x18\x01 \x01(\x04\x12\x12\n\nbytes_held\x18\x02 \x01(\x04\x12\r\n\x05\x66iles\x18\x03 \x01(\x04\x12\x0c\n\x04hits\x18\x04 \x01(\x04\x12\x0e\n\x06misses\x18\x05 \x01(\x04\x12\x13\n\x0b\x62ytes_saved\x18\x06 \x01(\x04\x12\x11\n\tevictions\x18\x07 \x01(\x04\x12\x0f\n\x07trouble\x18\x08 \x01(\t\"\xb3\x01\n\tGpuStatus\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12\x1e\n\x11memory_used_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x0c\x62usy_percent\x18\x05 \x01(\x02H\x01\x88\x01\x01\x12\x0f\n\x07trouble\x18\x06 \x01(\tB\x14\n\x12_memory_used_bytesB\x0f\n\r_busy_percent\"\xa7\x01\n\tWorkerGpu\x12\x0e\n\x06places\x18\x01 \x03(\r\x12\r\n\x05share\x18\x02 \x01(\x02\x12\x19\n\x0cmemory_bytes\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x0c\x62usy_percent\x18\x04 \x01(\x02H\x01\x88\x01\x01\x12\x0f\n\x07idle_ms\x18\x05 \x01(\x04\x12\x12\n\nis_working\x18\x06 \x01(\x08\x42\x0f\n\r_memory_bytesB\x0f\n\r_busy_percent\"\xf4\x01\n\x0cWorkerStatus\x12\x16\n\x0eprocess_number\x18\x01 \x01(\r\x12\x0f\n\x07step_id\x18\x02 \x01(\x04\x12*\n\x05phase\x18\x03 \x01(\x0e\x32\x1b.windrow.rpc.v1.WorkerPhase\x12\x10\n\x08lease_id\x18\x04 \x01(\x06\x12\x10\n\x08phase_ms\x18\x05 \x01(\x04\x12\x0f\n\x07rss_kib\x18\x06 \x01(\x04\x12\x1d\n\x10mini_batch_index\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12&\n\x03gpu\x18\x08 \x01(\x0b\x32\x19.windrow.rpc.v1.WorkerGpuB\x13\n\x11_mini_batch_index\"\x8f\x05\n\x04Node\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12(\n\x05state\x18\x03 \x01(\x0e\x32\x19.windrow.rpc.v1.NodeState\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x30\n\tresources\x18\x05 \x01(\x0b\x32\x1d.windrow.rpc.v1.NodeResources\x12(\n\x05usage\x18\x06 \x01(\x0b\x32\x19.windrow.rpc.v1.NodeUsage\x12-\n\x07workers\x18\x07 \x03(\x0b\x32\x1c.windrow.rpc.v1.WorkerStatus\x12\x13\n\x0blease_count\x18\x08 \x01(\r\x12\x31\n\rregister_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tsilent_ms\x18\n \x01(\x04\x12\x17\n\x0fwindrow_version\x18\x0b \x01(\t\x12\x30\n\x06labels\x18\x0c \x03(\x0b\x32 .windrow.rpc.v1.Node.LabelsEntry\x12\x10\n\x08\x63ordoned\x18\r \x01(\x08\x12\x31\n\rca_good_until\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nprotection\x18\x0f \x01(\t\x12+\n\x08lifetime\x18\x10 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nallocation\x18\x11 \x01(\t\x12\'\n\x05users\x18\x14 \x03(\x0b\x32\x18.windrow.rpc.v1.NodeUser\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"J\n\x08NodeUser\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\t\x12\x0f\n\x07workers\x18\x04 \x01(\r*\x95\x02\n\x0bWorkerPhase\x12\x1c\n\x18WORKER_PHASE_UNSPECIFIED\x10\x00\x12\x19\n\x15WORKER_PHASE_STARTING\x10\x01\x12\x15\n\x11WORKER_PHASE_INIT\x10\x02\x12\x15\n\x11WORKER_PHASE_IDLE\x10\x03\x12\x18\n\x14WORKER_PHASE_LOADING\x10\x04\x12\x18\n\x14WORKER_PHASE_RUNNING\x10\x05\x12\x1a\n\x16WORKER_PHASE_RETURNING\x10\x06\x12\x19\n\x15WORKER_PHASE_STOPPING\x10\x07\x12\x19\n\x15WORKER_PHASE_FETCHING\x10\x08\x12\x19\n\x15WORKER_PHASE_BUILDING\x10\t*\xa4\x01\n\tNodeState\x12\x1a\n\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10NODE_STATE_READY\x10\x01\x12\x1b\n\x17NODE_STATE_DISCONNECTED\x10\x02\x12\x17\n\x13NODE_STATE_DRAINING\x10\x03\x12\x1a\n\x16NODE_STATE_QUARANTINED\x10\x04\x12\x13\n\x0fNODE_STATE_LOST\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,20 +35,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_NODE_LABELSENTRY']._loaded_options = None
   _globals['_NODE_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_WORKERPHASE']._serialized_start=1133
-  _globals['_WORKERPHASE']._serialized_end=1410
-  _globals['_NODESTATE']._serialized_start=1413
-  _globals['_NODESTATE']._serialized_end=1577
-  _globals['_NODERESOURCES']._serialized_start=78
-  _globals['_NODERESOURCES']._serialized_end=168
-  _globals['_NODEUSAGE']._serialized_start=170
-  _globals['_NODEUSAGE']._serialized_end=254
-  _globals['_WORKERSTATUS']._serialized_start=257
-  _globals['_WORKERSTATUS']._serialized_end=461
-  _globals['_NODE']._serialized_start=464
-  _globals['_NODE']._serialized_end=1054
-  _globals['_NODE_LABELSENTRY']._serialized_start=1009
-  _globals['_NODE_LABELSENTRY']._serialized_end=1054
-  _globals['_NODEUSER']._serialized_start=1056
-  _globals['_NODEUSER']._serialized_end=1130
+  _globals['_WORKERPHASE']._serialized_start=1887
+  _globals['_WORKERPHASE']._serialized_end=2164
+  _globals['_NODESTATE']._serialized_start=2167
+  _globals['_NODESTATE']._serialized_end=2331
+  _globals['_NODERESOURCES']._serialized_start=110
+  _globals['_NODERESOURCES']._serialized_end=200
+  _globals['_NODEUSAGE']._serialized_start=203
+  _globals['_NODEUSAGE']._serialized_end=396
+  _globals['_DATACACHE']._serialized_start=399
+  _globals['_DATACACHE']._serialized_end=551
+  _globals['_GPUSTATUS']._serialized_start=554
+  _globals['_GPUSTATUS']._serialized_end=733
+  _globals['_WORKERGPU']._serialized_start=736
+  _globals['_WORKERGPU']._serialized_end=903
+  _globals['_WORKERSTATUS']._serialized_start=906
+  _globals['_WORKERSTATUS']._serialized_end=1150
+  _globals['_NODE']._serialized_start=1153
+  _globals['_NODE']._serialized_end=1808
+  _globals['_NODE_LABELSENTRY']._serialized_start=1763
+  _globals['_NODE_LABELSENTRY']._serialized_end=1808
+  _globals['_NODEUSER']._serialized_start=1810
+  _globals['_NODEUSER']._serialized_end=1884
 # @@protoc_insertion_point(module_scope)

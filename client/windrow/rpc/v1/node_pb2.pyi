@@ -6,6 +6,7 @@ isort:skip_file
 import builtins
 import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
@@ -147,22 +148,173 @@ class NodeUsage(google.protobuf.message.Message):
     CPU_PERCENT_FIELD_NUMBER: builtins.int
     MEMORY_USED_BYTES_FIELD_NUMBER: builtins.int
     DISK_FREE_BYTES_FIELD_NUMBER: builtins.int
+    GPUS_FIELD_NUMBER: builtins.int
+    GPU_TROUBLE_FIELD_NUMBER: builtins.int
+    DATA_CACHE_FIELD_NUMBER: builtins.int
     cpu_percent: builtins.float
     """0 to 100 over all processors."""
     memory_used_bytes: builtins.int
     """In bytes."""
     disk_free_bytes: builtins.int
     """Free space of the agent's folder, in bytes."""
+    gpu_trouble: builtins.str
+    """Why GPUs cannot be seen or measured, in words; empty if they can, or if there are none."""
+    @property
+    def gpus(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GpuStatus]:
+        """Its GPUs, in the order in which its workers name them; at most 64."""
+
+    @property
+    def data_cache(self) -> global___DataCache:
+        """What it keeps of the data that it has fetched; not set: it keeps nothing."""
+
     def __init__(
         self,
         *,
         cpu_percent: builtins.float = ...,
         memory_used_bytes: builtins.int = ...,
         disk_free_bytes: builtins.int = ...,
+        gpus: collections.abc.Iterable[global___GpuStatus] | None = ...,
+        gpu_trouble: builtins.str = ...,
+        data_cache: global___DataCache | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cpu_percent", b"cpu_percent", "disk_free_bytes", b"disk_free_bytes", "memory_used_bytes", b"memory_used_bytes"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["data_cache", b"data_cache"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cpu_percent", b"cpu_percent", "data_cache", b"data_cache", "disk_free_bytes", b"disk_free_bytes", "gpu_trouble", b"gpu_trouble", "gpus", b"gpus", "memory_used_bytes", b"memory_used_bytes"]) -> None: ...
 
 global___NodeUsage = NodeUsage
+
+@typing.final
+class DataCache(google.protobuf.message.Message):
+    """The data cache of a node. The counts are those since its agent started."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BYTES_MAX_FIELD_NUMBER: builtins.int
+    BYTES_HELD_FIELD_NUMBER: builtins.int
+    FILES_FIELD_NUMBER: builtins.int
+    HITS_FIELD_NUMBER: builtins.int
+    MISSES_FIELD_NUMBER: builtins.int
+    BYTES_SAVED_FIELD_NUMBER: builtins.int
+    EVICTIONS_FIELD_NUMBER: builtins.int
+    TROUBLE_FIELD_NUMBER: builtins.int
+    bytes_max: builtins.int
+    """What it may take of the disk, in bytes."""
+    bytes_held: builtins.int
+    """What it takes, in bytes, as of the last fetch."""
+    files: builtins.int
+    """Objects, and parts of objects, that it holds."""
+    hits: builtins.int
+    """Objects, and parts of objects, that were there when they were needed."""
+    misses: builtins.int
+    """Those that were fetched from their store."""
+    bytes_saved: builtins.int
+    """Bytes of the hits."""
+    evictions: builtins.int
+    """Entries that were removed to make room."""
+    trouble: builtins.str
+    """Why it is not used, in words; empty if it is."""
+    def __init__(
+        self,
+        *,
+        bytes_max: builtins.int = ...,
+        bytes_held: builtins.int = ...,
+        files: builtins.int = ...,
+        hits: builtins.int = ...,
+        misses: builtins.int = ...,
+        bytes_saved: builtins.int = ...,
+        evictions: builtins.int = ...,
+        trouble: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes_held", b"bytes_held", "bytes_max", b"bytes_max", "bytes_saved", b"bytes_saved", "evictions", b"evictions", "files", b"files", "hits", b"hits", "misses", b"misses", "trouble", b"trouble"]) -> None: ...
+
+global___DataCache = DataCache
+
+@typing.final
+class GpuStatus(google.protobuf.message.Message):
+    """One GPU, or one part of a GPU that is divided in hardware (MIG), at one moment."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DEVICE_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    MEMORY_USED_BYTES_FIELD_NUMBER: builtins.int
+    BUSY_PERCENT_FIELD_NUMBER: builtins.int
+    TROUBLE_FIELD_NUMBER: builtins.int
+    device: builtins.str
+    """As in CUDA_VISIBLE_DEVICES (ROCR_VISIBLE_DEVICES for AMD): a UUID, or a number."""
+    model: builtins.str
+    """What it is, such as NVIDIA A100-SXM4-80GB; empty if nobody says."""
+    memory_bytes: builtins.int
+    """Its memory, in bytes; 0 if nobody says."""
+    memory_used_bytes: builtins.int
+    """What all processes use of it; not set if that is not measured."""
+    busy_percent: builtins.float
+    """Part of the last seconds in which it computed, 0 to 100; not set if that is not measured."""
+    trouble: builtins.str
+    """Why it cannot be used, in words; empty if it can. It then counts for nothing in `gpu_count`."""
+    def __init__(
+        self,
+        *,
+        device: builtins.str = ...,
+        model: builtins.str = ...,
+        memory_bytes: builtins.int = ...,
+        memory_used_bytes: builtins.int | None = ...,
+        busy_percent: builtins.float | None = ...,
+        trouble: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_busy_percent", b"_busy_percent", "_memory_used_bytes", b"_memory_used_bytes", "busy_percent", b"busy_percent", "memory_used_bytes", b"memory_used_bytes"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_busy_percent", b"_busy_percent", "_memory_used_bytes", b"_memory_used_bytes", "busy_percent", b"busy_percent", "device", b"device", "memory_bytes", b"memory_bytes", "memory_used_bytes", b"memory_used_bytes", "model", b"model", "trouble", b"trouble"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_busy_percent", b"_busy_percent"]) -> typing.Literal["busy_percent"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_memory_used_bytes", b"_memory_used_bytes"]) -> typing.Literal["memory_used_bytes"] | None: ...
+
+global___GpuStatus = GpuStatus
+
+@typing.final
+class WorkerGpu(google.protobuf.message.Message):
+    """What a worker has of GPUs, and does with it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PLACES_FIELD_NUMBER: builtins.int
+    SHARE_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    BUSY_PERCENT_FIELD_NUMBER: builtins.int
+    IDLE_MS_FIELD_NUMBER: builtins.int
+    IS_WORKING_FIELD_NUMBER: builtins.int
+    share: builtins.float
+    """What it has of each of them: 1, or a part."""
+    memory_bytes: builtins.int
+    """Memory of its processes there, in bytes; not set if that is not measured."""
+    busy_percent: builtins.float
+    """Part of the last seconds in which they computed for it, 0 to 100; not set if that is not measured."""
+    idle_ms: builtins.int
+    """For how long it has used less than 5 % of them, in ms; 0: it uses them, or nobody knows."""
+    is_working: builtins.bool
+    """It has a mini-batch, or is about to end."""
+    @property
+    def places(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Its GPUs: places in `NodeUsage.gpus`."""
+
+    def __init__(
+        self,
+        *,
+        places: collections.abc.Iterable[builtins.int] | None = ...,
+        share: builtins.float = ...,
+        memory_bytes: builtins.int | None = ...,
+        busy_percent: builtins.float | None = ...,
+        idle_ms: builtins.int = ...,
+        is_working: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_busy_percent", b"_busy_percent", "_memory_bytes", b"_memory_bytes", "busy_percent", b"busy_percent", "memory_bytes", b"memory_bytes"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_busy_percent", b"_busy_percent", "_memory_bytes", b"_memory_bytes", "busy_percent", b"busy_percent", "idle_ms", b"idle_ms", "is_working", b"is_working", "memory_bytes", b"memory_bytes", "places", b"places", "share", b"share"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_busy_percent", b"_busy_percent"]) -> typing.Literal["busy_percent"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_memory_bytes", b"_memory_bytes"]) -> typing.Literal["memory_bytes"] | None: ...
+
+global___WorkerGpu = WorkerGpu
 
 @typing.final
 class WorkerStatus(google.protobuf.message.Message):
@@ -177,6 +329,7 @@ class WorkerStatus(google.protobuf.message.Message):
     PHASE_MS_FIELD_NUMBER: builtins.int
     RSS_KIB_FIELD_NUMBER: builtins.int
     MINI_BATCH_INDEX_FIELD_NUMBER: builtins.int
+    GPU_FIELD_NUMBER: builtins.int
     process_number: builtins.int
     """As in processNNN."""
     step_id: builtins.int
@@ -191,6 +344,10 @@ class WorkerStatus(google.protobuf.message.Message):
     """Resident set, in KiB."""
     mini_batch_index: builtins.int
     """The mini-batch of its lease, counted from 0 in its step; only where the master tells of its nodes."""
+    @property
+    def gpu(self) -> global___WorkerGpu:
+        """What it has of GPUs; not set: nothing."""
+
     def __init__(
         self,
         *,
@@ -201,9 +358,10 @@ class WorkerStatus(google.protobuf.message.Message):
         phase_ms: builtins.int = ...,
         rss_kib: builtins.int = ...,
         mini_batch_index: builtins.int | None = ...,
+        gpu: global___WorkerGpu | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "mini_batch_index", b"mini_batch_index"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "lease_id", b"lease_id", "mini_batch_index", b"mini_batch_index", "phase", b"phase", "phase_ms", b"phase_ms", "process_number", b"process_number", "rss_kib", b"rss_kib", "step_id", b"step_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "gpu", b"gpu", "mini_batch_index", b"mini_batch_index"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "gpu", b"gpu", "lease_id", b"lease_id", "mini_batch_index", b"mini_batch_index", "phase", b"phase", "phase_ms", b"phase_ms", "process_number", b"process_number", "rss_kib", b"rss_kib", "step_id", b"step_id"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_mini_batch_index", b"_mini_batch_index"]) -> typing.Literal["mini_batch_index"] | None: ...
 
 global___WorkerStatus = WorkerStatus
@@ -245,6 +403,8 @@ class Node(google.protobuf.message.Message):
     CORDONED_FIELD_NUMBER: builtins.int
     CA_GOOD_UNTIL_FIELD_NUMBER: builtins.int
     PROTECTION_FIELD_NUMBER: builtins.int
+    LIFETIME_FIELD_NUMBER: builtins.int
+    ALLOCATION_FIELD_NUMBER: builtins.int
     USERS_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """Host name."""
@@ -264,6 +424,8 @@ class Node(google.protobuf.message.Message):
     """It gets nothing new, whatever its state, until it is uncordoned."""
     protection: builtins.str
     """As of the last heartbeat: what confines its workers, in words; empty: it does not say."""
+    allocation: builtins.str
+    """The allocation of a fleet that it runs in; empty: in none."""
     @property
     def resources(self) -> global___NodeResources:
         """What it offers."""
@@ -289,6 +451,10 @@ class Node(google.protobuf.message.Message):
         """As of the last heartbeat: when the certificates expire with which it verifies its master. Not set: it uses none."""
 
     @property
+    def lifetime(self) -> google.protobuf.duration_pb2.Duration:
+        """How long it still lives, by what its agent knows of its allocation. Not set: its agent knows of no end."""
+
+    @property
     def users(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeUser]:
         """Who uses it: those with the most workers first."""
 
@@ -310,10 +476,12 @@ class Node(google.protobuf.message.Message):
         cordoned: builtins.bool = ...,
         ca_good_until: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         protection: builtins.str = ...,
+        lifetime: google.protobuf.duration_pb2.Duration | None = ...,
+        allocation: builtins.str = ...,
         users: collections.abc.Iterable[global___NodeUser] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "register_time", b"register_time", "resources", b"resources", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "cordoned", b"cordoned", "labels", b"labels", "lease_count", b"lease_count", "message", b"message", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "protection", b"protection", "register_time", b"register_time", "resources", b"resources", "silent_ms", b"silent_ms", "state", b"state", "usage", b"usage", "users", b"users", "windrow_version", b"windrow_version", "workers", b"workers"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "lifetime", b"lifetime", "register_time", b"register_time", "resources", b"resources", "usage", b"usage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["allocation", b"allocation", "ca_good_until", b"ca_good_until", "cordoned", b"cordoned", "labels", b"labels", "lease_count", b"lease_count", "lifetime", b"lifetime", "message", b"message", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "protection", b"protection", "register_time", b"register_time", "resources", b"resources", "silent_ms", b"silent_ms", "state", b"state", "usage", b"usage", "users", b"users", "windrow_version", b"windrow_version", "workers", b"workers"]) -> None: ...
 
 global___Node = Node
 

@@ -12,6 +12,7 @@ import google.protobuf.message
 import google.protobuf.timestamp_pb2
 import sys
 import typing
+import windrow.rpc.v1.job_pb2
 
 if sys.version_info >= (3, 10):
     import typing as typing_extensions
@@ -66,6 +67,7 @@ class Queue(google.protobuf.message.Message):
     CHANGE_TIME_FIELD_NUMBER: builtins.int
     CHANGED_BY_FIELD_NUMBER: builtins.int
     USE_FIELD_NUMBER: builtins.int
+    IDLE_GPUS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """The project; `[A-Za-z0-9][\\w.-]{0,63}`."""
     revision: builtins.int
@@ -84,6 +86,12 @@ class Queue(google.protobuf.message.Message):
     def use(self) -> global___QueueUse:
         """What it has now."""
 
+    @property
+    def idle_gpus(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___IdleGpu]:
+        """Its workers that hold GPUs without using them, those that have done so longest first; at most 100 of all
+        queues together.
+        """
+
     def __init__(
         self,
         *,
@@ -93,11 +101,58 @@ class Queue(google.protobuf.message.Message):
         change_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         changed_by: builtins.str = ...,
         use: global___QueueUse | None = ...,
+        idle_gpus: collections.abc.Iterable[global___IdleGpu] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["change_time", b"change_time", "settings", b"settings", "use", b"use"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["change_time", b"change_time", "changed_by", b"changed_by", "name", b"name", "revision", b"revision", "settings", b"settings", "use", b"use"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["change_time", b"change_time", "changed_by", b"changed_by", "idle_gpus", b"idle_gpus", "name", b"name", "revision", b"revision", "settings", b"settings", "use", b"use"]) -> None: ...
 
 global___Queue = Queue
+
+@typing.final
+class IdleGpu(google.protobuf.message.Message):
+    """A worker that holds GPUs and has used less than 5 % of them for ten minutes or more."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: builtins.int
+    JOB_ID_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    PROCESS_NUMBER_FIELD_NUMBER: builtins.int
+    GPUS_FIELD_NUMBER: builtins.int
+    IDLE_MS_FIELD_NUMBER: builtins.int
+    IS_WORKING_FIELD_NUMBER: builtins.int
+    SUBMITTER_FIELD_NUMBER: builtins.int
+    node_id: builtins.str
+    """Where it is."""
+    job_id: builtins.str
+    """Its job."""
+    step: builtins.str
+    """Its step."""
+    process_number: builtins.int
+    """As in processNNN."""
+    gpus: builtins.float
+    """What it holds: so many GPUs; below 1, a part of one."""
+    idle_ms: builtins.int
+    """For how long it has not used them, in ms."""
+    is_working: builtins.bool
+    """Whether it has a mini-batch."""
+    submitter: builtins.str
+    """Who has submitted the job; empty if nobody is known."""
+    def __init__(
+        self,
+        *,
+        node_id: builtins.str = ...,
+        job_id: builtins.str = ...,
+        step: builtins.str = ...,
+        process_number: builtins.int = ...,
+        gpus: builtins.float = ...,
+        idle_ms: builtins.int = ...,
+        is_working: builtins.bool = ...,
+        submitter: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["gpus", b"gpus", "idle_ms", b"idle_ms", "is_working", b"is_working", "job_id", b"job_id", "node_id", b"node_id", "process_number", b"process_number", "step", b"step", "submitter", b"submitter"]) -> None: ...
+
+global___IdleGpu = IdleGpu
 
 @typing.final
 class QueueSettings(google.protobuf.message.Message):
@@ -127,10 +182,15 @@ class QueueSettings(google.protobuf.message.Message):
     PRIORITY_FIELD_NUMBER: builtins.int
     CLUSTER_FIELD_NUMBER: builtins.int
     POOLS_FIELD_NUMBER: builtins.int
+    ADMITTED_JOBS_FIELD_NUMBER: builtins.int
     weight: builtins.float
     """Of what is not guaranteed to anybody, projects of one priority get parts by their weights; above 0; unset: 1."""
     priority: builtins.int
     """Of what is not guaranteed to anybody, projects of a higher priority get all they can use first; -1000 to 1000."""
+    admitted_jobs: builtins.int
+    """So many of its jobs are admitted, even if there is no worker for them; further ones are queued until they would get
+    one. 1 to 1000000; unset: 20.
+    """
     @property
     def cluster(self) -> global___QueueBounds:
         """Of all nodes."""
@@ -146,9 +206,13 @@ class QueueSettings(google.protobuf.message.Message):
         priority: builtins.int = ...,
         cluster: global___QueueBounds | None = ...,
         pools: collections.abc.Mapping[builtins.str, global___QueueBounds] | None = ...,
+        admitted_jobs: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_weight", b"_weight", "cluster", b"cluster", "weight", b"weight"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_weight", b"_weight", "cluster", b"cluster", "pools", b"pools", "priority", b"priority", "weight", b"weight"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_admitted_jobs", b"_admitted_jobs", "_weight", b"_weight", "admitted_jobs", b"admitted_jobs", "cluster", b"cluster", "weight", b"weight"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_admitted_jobs", b"_admitted_jobs", "_weight", b"_weight", "admitted_jobs", b"admitted_jobs", "cluster", b"cluster", "pools", b"pools", "priority", b"priority", "weight", b"weight"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_admitted_jobs", b"_admitted_jobs"]) -> typing.Literal["admitted_jobs"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_weight", b"_weight"]) -> typing.Literal["weight"] | None: ...
 
 global___QueueSettings = QueueSettings
@@ -188,6 +252,7 @@ class QueueUse(google.protobuf.message.Message):
     WORKERS_FIELD_NUMBER: builtins.int
     READY_FIELD_NUMBER: builtins.int
     LEASED_FIELD_NUMBER: builtins.int
+    QUEUED_JOBS_FIELD_NUMBER: builtins.int
     open_jobs: builtins.int
     """Its jobs that have not ended."""
     fair_slots: builtins.float
@@ -198,6 +263,8 @@ class QueueUse(google.protobuf.message.Message):
     """Mini-batches that wait to run."""
     leased: builtins.int
     """Mini-batches that are leased."""
+    queued_jobs: builtins.int
+    """Of its open jobs, those that are queued: they are not admitted yet."""
     def __init__(
         self,
         *,
@@ -206,8 +273,9 @@ class QueueUse(google.protobuf.message.Message):
         workers: builtins.int = ...,
         ready: builtins.int = ...,
         leased: builtins.int = ...,
+        queued_jobs: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["fair_slots", b"fair_slots", "leased", b"leased", "open_jobs", b"open_jobs", "ready", b"ready", "workers", b"workers"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fair_slots", b"fair_slots", "leased", b"leased", "open_jobs", b"open_jobs", "queued_jobs", b"queued_jobs", "ready", b"ready", "workers", b"workers"]) -> None: ...
 
 global___QueueUse = QueueUse
 
@@ -282,6 +350,7 @@ class ExplainQueueResponse(google.protobuf.message.Message):
     CHANGES_FIELD_NUMBER: builtins.int
     ENDS_FIELD_NUMBER: builtins.int
     WAITING_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
     total_slots: builtins.float
     """Of all nodes that serve."""
     held_slots: builtins.float
@@ -316,6 +385,10 @@ class ExplainQueueResponse(google.protobuf.message.Message):
     def waiting(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WaitingJob]:
         """Its jobs that wait for their first worker, the next one first."""
 
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StepAhead]:
+        """Of its jobs with several steps: those steps of which a start or an end is known, the next one first, at most 20."""
+
     def __init__(
         self,
         *,
@@ -330,9 +403,10 @@ class ExplainQueueResponse(google.protobuf.message.Message):
         changes: collections.abc.Iterable[global___SettingChange] | None = ...,
         ends: collections.abc.Iterable[global___EndChange] | None = ...,
         waiting: collections.abc.Iterable[global___WaitingJob] | None = ...,
+        steps: collections.abc.Iterable[global___StepAhead] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["queue", b"queue"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["changes", b"changes", "ends", b"ends", "fair_slots", b"fair_slots", "held_slots", b"held_slots", "limited", b"limited", "others", b"others", "owed", b"owed", "queue", b"queue", "total_slots", b"total_slots", "waiting", b"waiting", "wanted_slots", b"wanted_slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["changes", b"changes", "ends", b"ends", "fair_slots", b"fair_slots", "held_slots", b"held_slots", "limited", b"limited", "others", b"others", "owed", b"owed", "queue", b"queue", "steps", b"steps", "total_slots", b"total_slots", "waiting", b"waiting", "wanted_slots", b"wanted_slots"]) -> None: ...
 
 global___ExplainQueueResponse = ExplainQueueResponse
 
@@ -489,6 +563,35 @@ class WaitingJob(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_begin_ms", b"_begin_ms"]) -> typing.Literal["begin_ms"] | None: ...
 
 global___WaitingJob = WaitingJob
+
+@typing.final
+class StepAhead(google.protobuf.message.Message):
+    """What lies ahead of a step of a job with several steps."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    FORECAST_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """The job."""
+    step: builtins.str
+    """The step, by its key in the job file."""
+    @property
+    def forecast(self) -> windrow.rpc.v1.job_pb2.Forecast:
+        """When it is likely to begin and end."""
+
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        step: builtins.str = ...,
+        forecast: windrow.rpc.v1.job_pb2.Forecast | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["forecast", b"forecast"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["forecast", b"forecast", "job_id", b"job_id", "step", b"step"]) -> None: ...
+
+global___StepAhead = StepAhead
 
 @typing.final
 class SetQueuesRequest(google.protobuf.message.Message):

@@ -45,7 +45,7 @@ class KeepFilesRequest(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     CHUNK_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """A file begins: its path, with `/`, below the run or the model; at most 1,024 bytes."""
+    """A file begins: its path, with `/`, below the run or the model; at most 1,024 bytes and 64 parts."""
     chunk: builtins.bytes
     """At most 1 MiB."""
     @property

@@ -228,6 +228,7 @@ class StepSpec(google.protobuf.message.Message):
     CPUS_PER_WORKER_FIELD_NUMBER: builtins.int
     MEMORY_PER_WORKER_FIELD_NUMBER: builtins.int
     GPUS_PER_WORKER_FIELD_NUMBER: builtins.int
+    SHARED_MEMORY_BYTES_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique within one master's state, forever."""
     job_id: builtins.str
@@ -279,6 +280,8 @@ class StepSpec(google.protobuf.message.Message):
     """Memory, in bytes; 0: none is counted."""
     gpus_per_worker: builtins.float
     """GPUs; below 1, a part of one that others have, too; 0: none is counted."""
+    shared_memory_bytes: builtins.int
+    """Shared memory (/dev/shm) that the node must have for its workers, in bytes; 0: any."""
     @property
     def arguments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The script's arguments: sys.argv[1:]. The name of a side input between two NUL characters stands for its local
@@ -395,9 +398,10 @@ class StepSpec(google.protobuf.message.Message):
         cpus_per_worker: builtins.float = ...,
         memory_per_worker: builtins.int = ...,
         gpus_per_worker: builtins.float = ...,
+        shared_memory_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["environment", b"environment", "run_invocation_timeout", b"run_invocation_timeout", "task_overhead_timeout", b"task_overhead_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["allowed_paths", b"allowed_paths", "arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "cpus_per_worker", b"cpus_per_worker", "datastores", b"datastores", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "gpus_per_worker", b"gpus_per_worker", "identity", b"identity", "job_id", b"job_id", "kept_folders", b"kept_folders", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "memory_per_worker", b"memory_per_worker", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "read_paths", b"read_paths", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "synced_paths", b"synced_paths", "task_overhead_timeout", b"task_overhead_timeout", "unmade_outputs", b"unmade_outputs", "weight", b"weight", "write_paths", b"write_paths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed_paths", b"allowed_paths", "arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "cpus_per_worker", b"cpus_per_worker", "datastores", b"datastores", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "gpus_per_worker", b"gpus_per_worker", "identity", b"identity", "job_id", b"job_id", "kept_folders", b"kept_folders", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "memory_per_worker", b"memory_per_worker", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "read_paths", b"read_paths", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "shared_memory_bytes", b"shared_memory_bytes", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "synced_paths", b"synced_paths", "task_overhead_timeout", b"task_overhead_timeout", "unmade_outputs", b"unmade_outputs", "weight", b"weight", "write_paths", b"write_paths"]) -> None: ...
 
 global___StepSpec = StepSpec
 
@@ -722,6 +726,7 @@ class Completion(google.protobuf.message.Message):
     PIECE_COUNT_FIELD_NUMBER: builtins.int
     RETRY_AFTER_US_FIELD_NUMBER: builtins.int
     WORKER_START_FIELD_NUMBER: builtins.int
+    DATA_CACHE_FIELD_NUMBER: builtins.int
     lease_id: builtins.int
     """The lease."""
     cause: global___Cause.ValueType
@@ -782,6 +787,12 @@ class Completion(google.protobuf.message.Message):
     def worker_start(self) -> global___WorkerStart:
         """How its worker came to be ready; only with the first attempt of a worker."""
 
+    @property
+    def data_cache(self) -> global___DataCacheUse:
+        """What its data, and inputs of the step that were fetched before, had of the node's data cache; not set: nothing was
+        fetched, or the node has none.
+        """
+
     def __init__(
         self,
         *,
@@ -810,11 +821,42 @@ class Completion(google.protobuf.message.Message):
         piece_count: builtins.int = ...,
         retry_after_us: builtins.int = ...,
         worker_start: global___WorkerStart | None = ...,
+        data_cache: global___DataCacheUse | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["worker_start", b"worker_start"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "cpu_us", b"cpu_us", "detail", b"detail", "elapsed_us", b"elapsed_us", "failed_items", b"failed_items", "header", b"header", "item_count", b"item_count", "lease_id", b"lease_id", "message", b"message", "misfits", b"misfits", "peak_rss_kib", b"peak_rss_kib", "phase", b"phase", "piece_count", b"piece_count", "piece_first", b"piece_first", "process_number", b"process_number", "result_count", b"result_count", "retry_after_us", b"retry_after_us", "row_count", b"row_count", "rows", b"rows", "rows_crc32", b"rows_crc32", "rows_length", b"rows_length", "run_us", b"run_us", "staged_segment", b"staged_segment", "start_unix_us", b"start_unix_us", "worker_start", b"worker_start"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["data_cache", b"data_cache", "worker_start", b"worker_start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "cpu_us", b"cpu_us", "data_cache", b"data_cache", "detail", b"detail", "elapsed_us", b"elapsed_us", "failed_items", b"failed_items", "header", b"header", "item_count", b"item_count", "lease_id", b"lease_id", "message", b"message", "misfits", b"misfits", "peak_rss_kib", b"peak_rss_kib", "phase", b"phase", "piece_count", b"piece_count", "piece_first", b"piece_first", "process_number", b"process_number", "result_count", b"result_count", "retry_after_us", b"retry_after_us", "row_count", b"row_count", "rows", b"rows", "rows_crc32", b"rows_crc32", "rows_length", b"rows_length", "run_us", b"run_us", "staged_segment", b"staged_segment", "start_unix_us", b"start_unix_us", "worker_start", b"worker_start"]) -> None: ...
 
 global___Completion = Completion
+
+@typing.final
+class DataCacheUse(google.protobuf.message.Message):
+    """What was there when it was needed, and what was not."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HITS_FIELD_NUMBER: builtins.int
+    MISSES_FIELD_NUMBER: builtins.int
+    BYTES_SAVED_FIELD_NUMBER: builtins.int
+    EVICTIONS_FIELD_NUMBER: builtins.int
+    hits: builtins.int
+    """Objects, and parts of objects, that the node's data cache had."""
+    misses: builtins.int
+    """Those that were fetched from their store."""
+    bytes_saved: builtins.int
+    """Bytes of the hits."""
+    evictions: builtins.int
+    """Entries that were removed meanwhile to make room."""
+    def __init__(
+        self,
+        *,
+        hits: builtins.int = ...,
+        misses: builtins.int = ...,
+        bytes_saved: builtins.int = ...,
+        evictions: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes_saved", b"bytes_saved", "evictions", b"evictions", "hits", b"hits", "misses", b"misses"]) -> None: ...
+
+global___DataCacheUse = DataCacheUse
 
 @typing.final
 class WorkerStart(google.protobuf.message.Message):

@@ -19,7 +19,15 @@ from windrow.common.quantities import counted
 from windrow.common.removal import discard_tree
 from windrow.embedded import state_folder
 from windrow.errors import JobFailed, RunChanged, UsageError
-from windrow.sdk.arguments import check_callable, check_path, check_size, duration, rate_of_items, whole
+from windrow.sdk.arguments import (
+    check_callable,
+    check_path,
+    check_size,
+    duration,
+    rate_of_items,
+    whole,
+    worker_needs_of,
+)
 from windrow.sdk.client import Client
 from windrow.sdk.ending import job_failed, state_option
 from windrow.sdk.job import Job, JobState
@@ -32,6 +40,7 @@ from windrow.spec.one_line.inputs import Given, read_inputs
 from windrow.spec.one_line.job_file import make_job_file
 from windrow.spec.one_line.request import OneLine
 from windrow.spec.one_line.sizes import BYTES_MAX, MINI_BATCHES_PER_WORKER
+from windrow.spec.settings.fields import timeout as seconds
 from windrow.spec.settings.schema import RETRY_SETTINGS
 
 FOLDER = "map"
@@ -106,6 +115,10 @@ def map(
     retry_delay: str | float | None = None,
     rate_limit: str | None = None,
     speculate: bool = False,
+    cpus_per_worker: float | None = None,
+    memory_per_worker: int | str | None = None,
+    gpus_per_worker: float | None = None,
+    idle_gpu_timeout: int | None = None,
     state: str | os.PathLike[str] | None = None,
     python: str | os.PathLike[str] | None = None,
     restart: bool = False,
@@ -122,8 +135,11 @@ def map(
     `max_retries`: so often a failed item is tried again. `retry_delay`: so many seconds it waits before that (or
     "500ms"), doubled each time. `rate_limit`: the most items that are begun, such as "20/s"; unless `mini_batch_size`
     is given, each is a mini-batch of its own then. `speculate`: the function may be called twice for an item at the
-    same time; when workers are idle, the slowest mini-batches begin once more. `state`, `python`, `restart`,
-    `on_progress`, `progress`: as of `windrow.run`.
+    same time; when workers are idle, the slowest mini-batches begin once more.
+    `cpus_per_worker`, `memory_per_worker` (bytes, or "8gb"), `gpus_per_worker` (0.5: half of one): what a worker takes
+    of this machine; no more of them run at a time than fit. `idle_gpu_timeout`: seconds after which a worker without
+    items gives back a GPU that it does not use. `state`, `python`, `restart`, `on_progress`, `progress`: as of
+    `windrow.run`.
 
     A call that was interrupted or killed continues when it is made again. It is known by the names of its function and
     output, so calls at the same time must differ in one of these, or in `state`. Raises UsageError for a function that
@@ -155,6 +171,10 @@ def map(
     if rate_limit is not None:
         rate_limit = rate_of_items("rate_limit", rate_limit)
         mini_batch_size = mini_batch_size or 1
+    needs = {"cpus_per_worker": cpus_per_worker, "memory_per_worker": memory_per_worker}
+    taken = worker_needs_of({**needs, "gpus_per_worker": gpus_per_worker})
+    if idle_gpu_timeout is not None:
+        idle_gpu_timeout = whole("idle_gpu_timeout", idle_gpu_timeout, seconds())
     state = state_folder.default() if state is None else state
     sender = Sender()
     sent = sender.function(function)
@@ -194,6 +214,10 @@ def map(
                 retry_delay=retry_delay,
                 rate_limit=rate_limit,
                 speculate=speculate,
+                cpus_per_worker=taken.get("cpus_per_worker"),
+                memory_per_worker=taken.get("memory_per_worker"),
+                gpus_per_worker=taken.get("gpus_per_worker"),
+                idle_gpu_timeout=idle_gpu_timeout,
                 arguments=tuple(arguments),
                 slots=slots,
                 name=_name(function),

@@ -31,6 +31,9 @@ _WORDS = {
     "cpus_per_worker": "resources.cpus_per_worker",
     "memory_per_worker": "resources.memory_per_worker",
     "gpus_per_worker": "resources.gpus_per_worker",
+    "min_nodes": "resources.min_nodes",
+    "shared_memory_bytes": "resources.shm_size",
+    "idle_gpu_timeout_s": "--idle_gpu_timeout",
     "split": "--split",
 }
 """Settings that a job file does not call as a step does, without the unit."""

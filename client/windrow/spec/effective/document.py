@@ -30,7 +30,16 @@ from windrow.spec.effective.to_csv import TO_CSV_REFUSED
 from windrow.spec.naming.assets import ASSET_NAME, is_asset_version
 from windrow.spec.naming.locations import elsewhere, is_elsewhere, parse_location
 from windrow.spec.naming.names import JOB_NAME, NAME, STEP_NAME, is_entry_script, is_file_name
-from windrow.spec.settings.fields import CPUS_MAX, CPUS_MIN, INT_MAX, SIZE_MAX, TIMEOUT_S_MAX, Field, parse_value
+from windrow.spec.settings.fields import (
+    CPUS_MAX,
+    CPUS_MIN,
+    INT_MAX,
+    MIN_NODES_MAX,
+    SIZE_MAX,
+    TIMEOUT_S_MAX,
+    Field,
+    parse_value,
+)
 from windrow.spec.settings.pace import DELAY_S_MAX, RATE_PER_S_MAX, RATE_PER_S_MIN, Rate
 from windrow.spec.settings.schema import (
     DATA_TYPES,
@@ -77,6 +86,9 @@ _LATER: dict[str, dict[str, Any]] = {
         "cpus_per_worker": None,
         "memory_per_worker": 0,
         "gpus_per_worker": 0,
+        "min_nodes": 1,
+        "shared_memory_bytes": 0,
+        "idle_gpu_timeout_s": None,
         "run_if": (),
         "iterations": (),
     },
@@ -297,6 +309,9 @@ class _Reader(ValueReader):
                 "cpus_per_worker": self.optional(self._cpus),
                 "memory_per_worker": self.whole(0, SIZE_MAX),
                 "gpus_per_worker": self._gpus,
+                "min_nodes": self.whole(1, MIN_NODES_MAX),
+                "shared_memory_bytes": self.whole(0, SIZE_MAX),
+                "idle_gpu_timeout_s": self.optional(seconds),
                 "split": self.optional(self.whole(0, INT_MAX)),
                 "returns": self.optional(self.one_of(*RETURNS)),
                 "run_invocation_timeout_s": self.whole(1, INT_MAX),

@@ -193,7 +193,10 @@ class EffectiveStep(NamedTuple):
     nodes together. `speculate`: a straggler may run twice at the same time. `allow_path`: what it
     asks for beyond its inputs and outputs, where scripts are confined; ":rw" at the end: also to write.
     `cpus_per_worker` (slots; None for one), `memory_per_worker` (bytes) and `gpus_per_worker` (below 1, a part of one):
-    what a worker needs of its node; 0 for nothing that is counted.
+    what a worker needs of its node; 0 for nothing that is counted. `min_nodes`: it begins on so many at once.
+    what a worker needs of its node; 0 for nothing that is counted. `shared_memory_bytes`: what its node must have of
+    /dev/shm; 0 for any. `idle_gpu_timeout_s`: for how long a worker may hold a GPU that it does not use, without a
+    mini-batch; None for ever.
     `returns`: what the rows of `run()` stand for; if None, `rows_stand_for` says.
     `reuse`: results of an earlier job with the same inputs and code may replace a run.
     `environment`: built on each node that serves the step; None for the node's own Python.
@@ -237,6 +240,9 @@ class EffectiveStep(NamedTuple):
     cpus_per_worker: float | None = None
     memory_per_worker: int = 0
     gpus_per_worker: float = 0
+    min_nodes: int = 1
+    shared_memory_bytes: int = 0
+    idle_gpu_timeout_s: int | None = None
     run_invocation_timeout_s: int = 60
     task_overhead_timeout_s: int = 600
     progress_update_timeout_s: int | None = None

@@ -170,12 +170,15 @@ def _read_resources(resources: Mapping, key: str, step_key: str, resolve: Resolv
     """What the command needs of its node."""
     check_keys(resources, RESOURCES, key, context)
     needs: dict[str, Any] = {}
-    for name in worker_needs():
+    for name, setting in {**{name: name for name in worker_needs()}, "shm_size": "shared_memory_bytes"}.items():
         given = resources.entries.get(name)
         value = None if is_null(given) else read_scalar(given, RESOURCES[name], f"{key}.{name}", context, resolve)
         if given is not None and value is not None:
-            needs[name] = value
-            context.origins[f"{step_key}.{name}"] = origin_of(given)
+            needs[setting] = value
+            context.origins[f"{step_key}.{setting}"] = origin_of(given)
+    least, least_key = resources.entries.get("min_nodes"), f"{key}.min_nodes"
+    if least is not None and read_scalar(least, RESOURCES["min_nodes"], least_key, context, resolve) not in (None, 1):
+        context.problems.warn(least, least_key, f"{shown(least)} has no effect: a command runs once, on one node.")
     count, key = resources.entries.get("instance_count"), f"{key}.instance_count"
     if count is None or is_null(count):
         return needs

@@ -30,7 +30,8 @@ from windrow.spec.job.division import (
 from windrow.spec.job.graph import Graph, read_graph
 from windrow.spec.job.order import order_steps
 from windrow.spec.job.origins import note_code, note_origins, note_pipeline_origins
-from windrow.spec.job.pipeline_settings import read_compute, read_pipeline_settings, read_reuse
+from windrow.spec.job.pipeline_settings import read_pipeline_settings, read_reuse
+from windrow.spec.job.pools import step_pool
 from windrow.spec.job.rows import make_rows, name_rows_file, rows_origin
 from windrow.spec.job.step_settings import StepSettings
 from windrow.spec.job.task import may_shut_down, read_task
@@ -248,9 +249,8 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
     def input_state(wanted: str) -> bool | None:
         return bindings.input_state(name, wanted)
 
-    compute = read_compute(entries.get("compute"), f"{key}.compute", context, literal)
-    compute = context.default_compute if compute is None else compute
     note_origins(key, entries, context)
+    compute = step_pool(entries, key, context, literal)
     reuse = read_reuse(entries.get("is_deterministic"), key, context) and bool(outputs)
     if nodes.type == "command":
         command, folder = read_command(

@@ -24,7 +24,7 @@ from windrow.spec.settings.arguments import (
     find_runtime_arguments,
     parse_partition_keys,
 )
-from windrow.spec.settings.fields import Field, worker_needs
+from windrow.spec.settings.fields import Field, step_needs
 from windrow.spec.settings.pace import parse_rate
 from windrow.spec.settings.schema import RESOURCES, RETRY_SETTINGS, STEP
 
@@ -41,6 +41,9 @@ DEFAULTS: dict[str, Any] = {
     "cpus_per_worker": None,
     "memory_per_worker": 0,
     "gpus_per_worker": 0,
+    "min_nodes": 1,
+    "shared_memory_bytes": 0,
+    "idle_gpu_timeout_s": None,
     "logging_level": "INFO",
     "error_threshold": -1,
     "mini_batch_error_threshold": -1,
@@ -83,6 +86,7 @@ class StepSettings:
         self._context = context
         self._resolve = resolve
         self._origins = dict.fromkeys(DEFAULTS, Origin("default"))
+        self._min_nodes_place: Node | Place | None = None
 
     def read_keys(self, mapping: Mapping) -> None:
         """Reads the step's keys (a component's merged in)."""
@@ -125,8 +129,11 @@ class StepSettings:
             nested, name = resources.entries.get("max_concurrency_per_instance"), "max_concurrency_per_instance"
             if nested and is_null(entries.get(name)):
                 self._read(nested, RESOURCES[name], f"{resources_key}.{name}", name)
-            for name in worker_needs():
+            for name in step_needs():
                 self._read(resources.entries.get(name), RESOURCES[name], f"{resources_key}.{name}", name)
+            self._min_nodes_place = resources.entries.get("min_nodes")
+            shared = resources.entries.get("shm_size")
+            self._read(shared, RESOURCES["shm_size"], f"{resources_key}.shm_size", "shared_memory_bytes")
         self._read_partition_keys(entries.get("partition_keys"))
 
     def _read_partition_keys(self, node: Node | None) -> None:
@@ -159,6 +166,20 @@ class StepSettings:
 
     def finish(self) -> dict[str, Any]:
         """Returns the values, once everything is read; their origins go to the context."""
+        most = self.values["instance_count"]
+        if 0 < most < self.values["min_nodes"] and self._min_nodes_place is not None:
+            self._context.problems.error(
+                self._min_nodes_place,
+                f"{self._key}.resources.min_nodes",
+                f"is {self.values['min_nodes']}, and instance_count allows {most}. Lower it, or raise that.",
+            )
+        if self._context.embedded and self.values["min_nodes"] > 1 and self._min_nodes_place is not None:
+            self._context.problems.warn(
+                self._min_nodes_place,
+                f"{self._key}.resources.min_nodes",
+                f"{self.values['min_nodes']} has no effect: a run on this machine has one node.",
+            )
+            self.values["min_nodes"] = 1
         # "0" is what a dumped pipeline writes for an unset size.
         if self.values["mini_batch_size"] == 0:
             self.values["mini_batch_size"] = None
@@ -235,6 +256,8 @@ class StepSettings:
         problems, key = self._context.problems, f"{self._key}.task.program_arguments"
         told = value
         match name:
+            case "min_nodes":
+                self._min_nodes_place = place
             case "run_max_try":
                 name, value = "max_retries", int(value) - 1
                 told = f"{told} (max_retries {value})"

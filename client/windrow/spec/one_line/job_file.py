@@ -30,7 +30,7 @@ from windrow.spec.one_line.request import ROW_SUFFIXES, SCRIPT_SUFFIX, OneLine
 from windrow.spec.one_line.sizes import Chosen, choose_size, what
 from windrow.spec.one_line.text_tables import HowRead, how_read
 from windrow.spec.one_line.yaml_text import flow, scalar
-from windrow.spec.settings.fields import parse_value, worker_needs
+from windrow.spec.settings.fields import parse_value, step_needs
 from windrow.spec.settings.pace import parse_duration, parse_rate
 from windrow.spec.settings.schema import RETURNS
 from windrow.spec.tables.mltable import FILE_NAME, PLAIN_KEY, PLAIN_VALUE
@@ -124,7 +124,7 @@ def make_job_file(
         lines.append(f"    partition_keys: [{', '.join(scalar_in_list(key) for key in one.partition_keys)}]")
     if one.workers is not None:
         lines.append(f"    max_concurrency_per_instance: {one.workers}")
-    needs = {name: value for name in worker_needs() if (value := getattr(one, name)) is not None}
+    needs = {name: value for name in step_needs() if (value := getattr(one, name)) is not None}
     if needs:
         lines.append(f"    resources: {flow(needs)}")
     retries = {"max_retries": one.max_retries, "timeout": one.timeout}
@@ -140,6 +140,7 @@ def make_job_file(
         ("--split", one.split),
         ("--retry_delay", one.retry_delay),
         ("--rate_limit", one.rate_limit),
+        ("--idle_gpu_timeout", None if one.idle_gpu_timeout is None else str(one.idle_gpu_timeout)),
     )
     for name, value in ours:
         arguments += [name, value] if value is not None else []
@@ -216,7 +217,7 @@ def _check_arguments(one: OneLine) -> None:
         raise UsageError(f"--returns {one.returns}: it must be one of {', '.join(RETURNS)}.")
     if one.split is not None and one.split not in ("auto", "off") and not (one.split.isdecimal() and int(one.split)):
         raise UsageError(f"--split {one.split}: it must be off, auto, or how many mini-batches to split at a time.")
-    for name, field in worker_needs().items():
+    for name, field in step_needs().items():
         text = getattr(one, name)
         try:
             if text is not None:

@@ -40,6 +40,8 @@ class OneLine(NamedTuple):
     cpus_per_worker: str | None = None
     memory_per_worker: str | None = None
     gpus_per_worker: str | None = None
+    min_nodes: str | None = None
+    idle_gpu_timeout: int | None = None
     speculate: bool = False
     arguments: tuple[str, ...] = ()
     slots: int = 1

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from windrow.spec.reading.nodes import Node, Place, Source
 from windrow.spec.reading.problems import Problems, StepCode
 
 if TYPE_CHECKING:
     from windrow.spec.naming.assets import AssetLookup, OpenLookup
+
+
+ListPools: TypeAlias = Callable[[], Collection[str]]
+"""Gives the names of all pools that nodes of the cluster are in."""
 
 
 class Origin(NamedTuple):
@@ -35,6 +39,7 @@ class Context:
         embedded: bool,
         datastores: Collection[str] = (),
         assets: OpenLookup | None = None,
+        pools: ListPools | None = None,
     ) -> None:
         self.source = source
         self.embedded = embedded
@@ -57,6 +62,8 @@ class Context:
         """Keys of outputs without a path that go to the pipeline's default datastore."""
         self._open_assets = assets
         self._assets: AssetLookup | None = None
+        self._list_pools = pools
+        self._pools: Collection[str] | None = None
         self.partition_places: dict[str, Place] = {}
         """Where the partition keys of a step are given."""
         self.division_places: dict[str, Place] = {}
@@ -69,6 +76,12 @@ class Context:
         if self._assets is None and self._open_assets is not None:
             self._assets = self._open_assets()
         return self._assets
+
+    def pools(self) -> Collection[str] | None:
+        """The pools that nodes of the cluster are in; None for a run on this machine, or an unknown cluster."""
+        if self._pools is None and self._list_pools is not None and not self.embedded:
+            self._pools = self._list_pools()
+        return self._pools
 
 
 def origin_of(node: Node | Place) -> Origin:

@@ -62,10 +62,17 @@ def warn_of_no_effect(mapping: Mapping, table: dict[str, Field], key: str, conte
         if known.kind == "map":
             if not read_text_map(node, path, context):
                 continue
-        elif known.kind != "node" and read_scalar(node, known, path, context) in (None, False):
+        elif known.kind == "node":
+            if _is_empty(node):
+                continue
+        elif read_scalar(node, known, path, context) in (None, False):
             continue
         what = f"{shown(node)} has" if isinstance(node, Scalar) else "has"
         context.problems.warn(node, path, f"{what} no effect: {known.effect}.")
+
+
+def _is_empty(node: Node) -> bool:
+    return (isinstance(node, Mapping) and not node.entries) or (isinstance(node, Sequence) and not node.items)
 
 
 def _where_it_belongs(name: str, table: dict[str, Field]) -> str:

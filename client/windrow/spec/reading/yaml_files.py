@@ -24,6 +24,14 @@ from windrow.spec.reading.problems import Problems
 FILE_BYTES_MAX = 4 * 1024 * 1024
 """The largest job or component file. The document made from it has to fit the same limit of the protocol."""
 
+WRITTEN_OUT_MAX = 4 * FILE_BYTES_MAX
+"""The largest file where its aliases are written out: in characters, with each value in every place where an alias or a
+merge puts it. Whoever walks the tree meets that many, so a small file of aliases could otherwise take all memory.
+"""
+
+_NUMBER_CHARACTERS_MAX = 400
+"""The longest text of a number; those with many colons (`1:59:59`) take more than linear time to read."""
+
 _HARMLESS_DEPTH = 1000
 """A depth that the parser's recursion survives on any stack."""
 
@@ -93,6 +101,12 @@ def parse_yaml(text: str, source: Source, problems: Problems) -> Node | None:
             node = None if root is None else _Converter(source, loader, problems).convert(root, 0)
         finally:
             loader.dispose()
+    except _TooManyAliases as error:
+        problems.error(
+            error.place,
+            "",
+            f"comes to more than {WRITTEN_OUT_MAX // 1024**2} MiB by its aliases (*name) and merges (<<); use fewer.",
+        )
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = _place(source, mark.line, mark.column) if mark else Place(source)
@@ -146,20 +160,54 @@ def _first_too_deep(text: str) -> tuple[int, int] | None:
     return None
 
 
+class _TooManyAliases(Exception):
+    """What stands at a place comes to more than WRITTEN_OUT_MAX where its aliases are written out."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.place = place
+
+
 class _Converter:
-    """Converts composed YAML nodes into ours; an aliased node only once, so that aliases of aliases cost nothing."""
+    """Converts composed YAML nodes into ours; an aliased node only once, so that aliases of aliases cost nothing here.
+
+    What they come to where they are written out is counted: beyond WRITTEN_OUT_MAX, it raises _TooManyAliases.
+    """
 
     def __init__(self, source: Source, loader: yaml.SafeLoader, problems: Problems) -> None:
         self._source = source
         self._loader = loader
         self._problems = problems
         self._done: dict[int, Node] = {}
+        self._sizes: dict[int, int] = {}
+        """Of the nodes of ours, by identity (`_done` and the tree keep them): characters, written out."""
+        self._merged = 0
+        """What merges have put into mappings so far, in characters."""
         self._open: set[int] = set()
 
     def convert(self, node: yaml.Node, depth: int) -> Node:
         known = self._done.get(id(node))
         if known is not None:
             return known
+        self._done[id(node)] = converted = self._converted(node, depth)
+        if self._size(converted) > WRITTEN_OUT_MAX:
+            raise _TooManyAliases(converted.place)
+        return converted
+
+    def _size(self, node: Node) -> int:
+        """Characters of a node, with all that its aliases and merges stand for."""
+        if isinstance(node, Scalar):
+            return len(node.text) + 1
+        known = self._sizes.get(id(node))
+        if known is None:
+            if isinstance(node, Sequence):
+                known = 1 + sum(map(self._size, node.items))
+            else:
+                known = 1 + sum(len(key) + self._size(value) for key, value in node.entries.items())
+            self._sizes[id(node)] = known
+        return known
+
+    def _converted(self, node: yaml.Node, depth: int) -> Node:
         place = self._place(node)
         if isinstance(node, yaml.ScalarNode):
             converted: Node = self._scalar(node, place)
@@ -176,7 +224,6 @@ class _Converter:
                 assert isinstance(node, yaml.MappingNode)
                 converted = self._mapping(node, place, depth)
             self._open.remove(id(node))
-        self._done[id(node)] = converted
         return converted
 
     def _place(self, node: yaml.Node) -> Place:
@@ -186,6 +233,13 @@ class _Converter:
         text: str = node.value
         tag = node.tag.removeprefix("tag:yaml.org,2002:")
         value: ScalarValue
+        if tag in ("int", "float") and len(text) > _NUMBER_CHARACTERS_MAX:
+            self._problems.error(
+                place,
+                "",
+                f'"{text[:40]}…" is a number of {len(text):,} characters; at most {_NUMBER_CHARACTERS_MAX} are read.',
+            )
+            return Scalar(place, text, text)
         try:
             match tag:
                 case "str" | "timestamp" | "value" | "merge":
@@ -232,6 +286,9 @@ class _Converter:
             if not isinstance(base, Mapping):
                 self._problems.error(base, "<<", f"only a mapping can be merged, not {shown(base)}.")
                 continue
+            self._merged += self._size(base)
+            if self._merged > WRITTEN_OUT_MAX:
+                raise _TooManyAliases(place)
             for key, value in base.entries.items():
                 if key not in entries:
                     entries[key], key_places[key] = value, base.key_places[key]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from windrow.spec.settings.fields import INT_MAX, Field, parse_value, threshold, timeout, worker_needs
+from windrow.spec.settings.fields import INT_MAX, Field, parse_value, step_needs, threshold, timeout
 from windrow.spec.settings.schema import RETURNS, ROW_FORMATS
 
 
@@ -102,7 +102,8 @@ OWN: dict[str, RuntimeArgument] = {
     "rate_limit": RuntimeArgument(Field("rate"), "rate_limit"),
     "speculate": RuntimeArgument(Field("bool"), "speculate"),
     "allow_path": RuntimeArgument(Field("text"), "allow_path"),
-    **{name: RuntimeArgument(field, name) for name, field in worker_needs().items()},
+    "idle_gpu_timeout": RuntimeArgument(timeout(), "idle_gpu_timeout_s"),
+    **{name: RuntimeArgument(field, name) for name, field in step_needs().items()},
 }
 
 SCRIPTS_TOO = frozenset(("returns", "split", "retry_delay", "rate_limit", "speculate"))

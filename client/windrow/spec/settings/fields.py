@@ -11,6 +11,7 @@ import math
 import re
 from typing import NamedTuple
 
+from windrow.common.device_packing import DEVICES_MAX
 from windrow.spec.settings.pace import DURATION_ALLOWED, RATE_ALLOWED, parse_duration, parse_rate
 
 INT_MAX = 2**31 - 1
@@ -18,10 +19,12 @@ TIMEOUT_S_MAX = 259_200
 """Three days; the documented maximum of every timeout."""
 
 _SIZE = re.compile(r"(\d{1,18})([kmg]b)?", re.ASCII | re.IGNORECASE)
+_MEMORY = re.compile(r"(\d{1,18})([bkmg])", re.ASCII | re.IGNORECASE)
+_MEMORY_UNITS = {"b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _SIZE_UNITS = {"": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3}
 SIZE_MAX = 2**62
 CPUS_MIN, CPUS_MAX = 0.01, 4096
-GPUS_MAX = 1024
+MIN_NODES_MAX = 100_000
 
 _TRUE = {"true", "1", "1.0"}
 _FALSE = {"false", "0", "0.0"}
@@ -30,9 +33,10 @@ _FALSE = {"false", "0", "0.0"}
 class Field(NamedTuple):
     """One setting.
 
-    `kind`: `int`, `number`, `bool`, `size`, `gpus` (whole, or below 1), `duration` (read as seconds), `rate` (stays
-    text), `choice` or `text` for scalars; `texts` (list of text), `map` (text to text) or `node` (read by code of its
-    own). `minimum` and `maximum` are inclusive. `effect`: empty, or why the setting has no effect, for a warning.
+    `kind`: `int`, `number`, `bool`, `size`, `memory` (with Docker's units), `gpus` (whole, or below 1), `duration`
+    (read as seconds), `rate` (stays text), `choice` or `text` for scalars; `texts` (list of text), `map` (text to text)
+    or `node` (read by code of its own). `minimum` and `maximum` are inclusive. `effect`: empty, or why the setting has
+    no effect, for a warning.
     `choices` of a number: words that are allowed besides numbers.
     """
 
@@ -60,6 +64,8 @@ class Field(NamedTuple):
                 return "true or false"
             case "gpus":
                 return "a whole number, or a part of one GPU from 0.01 to 1, such as 0.5"
+            case "memory":
+                return "a whole number from 1, followed directly by b, k, m or g, such as 512m or 2g"
             case "size":
                 return "a whole number, optionally followed directly by kb, mb or gb, such as 10 or 100kb"
             case "duration":
@@ -82,6 +88,11 @@ def worker_needs() -> dict[str, Field]:
         "memory_per_worker": Field("size"),
         "gpus_per_worker": Field("gpus"),
     }
+
+
+def step_needs() -> dict[str, Field]:
+    """What a step needs of nodes, by setting: what a worker does, and on how many nodes it begins at once."""
+    return {**worker_needs(), "min_nodes": Field("int", 1, MIN_NODES_MAX)}
 
 
 def timeout() -> Field:
@@ -118,11 +129,15 @@ def parse_value(field: Field, value: str | int | float | bool | None) -> int | f
                 return False
         case "gpus":
             share = _number(value, text)
-            if share is not None and (0.01 <= share <= 1 or (float(share).is_integer() and 0 <= share <= GPUS_MAX)):
+            if share is not None and (0.01 <= share <= 1 or (float(share).is_integer() and 0 <= share <= DEVICES_MAX)):
                 return int(share) if float(share).is_integer() else share
         case "size":
             found = None if isinstance(value, (bool, float)) else _SIZE.fullmatch(text)
             if found and (size := int(found[1]) * _SIZE_UNITS[(found[2] or "").casefold()]) <= SIZE_MAX:
+                return size
+        case "memory":
+            found = _MEMORY.fullmatch(text)
+            if found and 0 < (size := int(found[1]) * _MEMORY_UNITS[found[2].casefold()]) <= SIZE_MAX:
                 return size
         case "duration":
             return parse_duration(text)

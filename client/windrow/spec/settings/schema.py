@@ -8,7 +8,7 @@ docs/reference/azure-ml/client.md.
 
 from __future__ import annotations
 
-from windrow.spec.settings.fields import INT_MAX, Field, threshold, timeout, worker_needs
+from windrow.spec.settings.fields import INT_MAX, Field, step_needs, threshold, timeout
 
 ITERATIONS_MAX = 1000
 """The most iterations of a loop, as in Azure ML."""
@@ -20,6 +20,7 @@ _MAP = Field("map")
 _HERE = "the agents that are running do the work"
 _IDENTITY = Field("node", effect="identities are not supported; a script runs with the rights of its agent")
 _RESOURCE = Field("node", effect=f"Windrow does not create machines; {_HERE}, or those of the pool that compute names")
+_NEEDS = "what a worker needs is said by cpus_per_worker, memory_per_worker and gpus_per_worker"
 
 PIPELINE: dict[str, Field] = {
     "$schema": _NODE,
@@ -168,16 +169,16 @@ RETRY_SETTINGS: dict[str, Field] = {
 RESOURCES: dict[str, Field] = {
     # -1 means all there are, which is also what a step without the setting gets.
     "instance_count": Field("int", -1, INT_MAX),
-    "instance_type": _RESOURCE,
-    "properties": _RESOURCE,
+    "instance_type": _NODE,
+    "properties": Field("node", effect=f"they are settings of Azure ML's own clusters; {_NEEDS}"),
     "locations": _RESOURCE,
-    "max_instance_count": _RESOURCE,
-    "shm_size": Field("text", effect="workers do not run in containers; they use the shared memory of their node"),
+    "max_instance_count": Field("node", effect="Windrow does not create machines; instance_count bounds the nodes"),
+    "shm_size": Field("memory"),
     "docker_args": Field("node", effect="workers do not run in containers"),
     # Step level is the documented place, but the documentation's layout suggests this one: both are read.
     "max_concurrency_per_instance": Field("int", 1, INT_MAX),
     # Windrow's own.
-    **worker_needs(),
+    **step_needs(),
 }
 
 TASK: dict[str, Field] = {

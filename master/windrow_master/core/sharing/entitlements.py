@@ -4,7 +4,7 @@ fair share.
 A fair share is seldom a whole number of workers. Each step gets the whole ones; what is left of the capacity goes, one
 worker at a time, to who is owed most. What is owed grows while somebody has less than its share, and falls while it
 has more, so that the last worker changes hands now and then, and the mean is right. A worker is not taken away for
-that before it has paid for its `init()`: `Claim.turn_s`.
+that before it has paid for its start: `Claim.turn_s`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,16 @@ Vector = tuple[float, ...]
 
 _ROUNDING = 1e-6
 _TURNS_OWED_MAX = 2.0
-"""Nobody is owed more than so many turns of one worker, or owes more."""
+"""No project is owed more than so many turns of one worker, or owes more."""
+_TURNS_AMONG_STEPS = 3.0
+"""In a project workers are passed on less often: it gains nothing by it but that all its jobs go on. So many turns are
+also the most that a step is owed, or owes.
+"""
+_TURNS_TO_END = 2.9
+"""A step that ends within so many turns more keeps its worker for them: to pass it on and back would cost two starts.
+Together with `_TURNS_AMONG_STEPS` it is less than what others can be owed more, so that a step that does not end after
+all yields.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,7 @@ class Claim:
     `need`: what one worker takes of each resource, and `cost` the dominant share of that. `rank`: higher goes first;
     equal ones share by `weight`, and ties go to the lower `age`. `turn_s`: a worker is not passed on earlier for the
     sake of the mean. `is_fixed`: its step says what a worker needs, which may be more than its share of the time.
+    `left_s`: how long one worker would take for all that it still has to do; infinite if nobody knows.
     """
 
     step_id: StepId
@@ -57,6 +67,7 @@ class Claim:
     age: tuple[int, ...] = (0,)
     turn_s: float = 2.0
     is_fixed: bool = False
+    left_s: float = math.inf
     cost: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,40 +102,45 @@ def entitle(claims: Sequence[Claim], owners: Mapping[str, Owner], owed: Owed) ->
     first = _first_in_turn(claims, found, owed)
     if first is None:
         return found
-    # It gets its worker, and the others what that leaves.
-    rest = [replace(claim, demand=claim.demand - 1) if claim is first else claim for claim in claims]
-    left = [max(0.0, 1.0 - need) for need in first.need]
+    # It gets one more worker than the whole ones that it has, and the others what that leaves of theirs.
+    count = found.workers.get(first.step_id, 0) + 1
+    rest = [replace(claim, demand=0 if claim is first else found.workers.get(claim.step_id, 0)) for claim in claims]
+    taken = [count * need for need in first.need]
+    left = [max(0.0, 1.0 - at) for at in taken]
     owner = owners[first.project]
-    bounds = (
-        tuple(max(0.0, bound - need) for bound, need in zip(bounds, first.need, strict=True))
+    quota, limit = (
+        tuple(max(0.0, bound - at) for bound, at in zip(bounds, taken, strict=True))
         for bounds in (owner.quota, owner.limit)
     )
-    quota, limit = bounds
     workers = _whole(rest, {**owners, owner.name: replace(owner, quota=quota, limit=limit)}, owed, left).workers
-    workers[first.step_id] = workers.get(first.step_id, 0) + 1
+    workers[first.step_id] = count
     return Entitlements(found.projects, found.steps, found.budgets, workers)
 
 
 def _first_in_turn(claims: Sequence[Claim], found: Entitlements, owed: Owed) -> Claim | None:
-    """Of those whose worker is larger than what all others would leave, the one whose turn it is, if it is anybody's.
-    It has waited until it was owed a turn, and keeps its worker until it is owed nothing.
+    """Of those whose next worker is larger than what all others would leave, the one whose turn it is, if it is
+    anybody's. It has waited until it was owed a turn, and keeps its worker until it is owed nothing.
     """
+
+    def whole(claim: Claim) -> int:
+        return found.workers.get(claim.step_id, 0)
 
     def is_due(claim: Claim) -> bool:
         amount = owed.steps.get(claim.step_id, 0.0)
-        return amount >= claim.cost * claim.turn_s or (claim.held > 0 and amount > 0)
+        return amount >= claim.cost * claim.turn_s or (claim.held > whole(claim) and amount > 0)
 
     due = [
         claim
         for claim in claims
         if claim.is_fixed
-        and claim.demand > 0
-        and not found.workers.get(claim.step_id)
-        and found.steps.get(claim.step_id, 0.0) > _ROUNDING
+        and claim.demand > whole(claim)
+        and found.steps.get(claim.step_id, 0.0) > whole(claim) * claim.cost + _ROUNDING
         and is_due(claim)
     ]
     return min(
-        due, key=lambda claim: (claim.held == 0, -owed.steps[claim.step_id] / claim.cost, claim.age), default=None
+        due,
+        key=lambda claim: (claim.held <= whole(claim), -owed.steps[claim.step_id] / claim.cost, claim.age),
+        default=None,
     )
 
 
@@ -204,14 +220,14 @@ def advance(owed: Owed, claims: Iterable[Claim], given: Entitlements, passed_s: 
     for claim in claims:
         if claim.project not in given.projects:
             continue
-        bound = claim.cost * claim.turn_s * _TURNS_OWED_MAX
-        most[claim.project] = max(most.get(claim.project, 0.0), bound)
+        turn = claim.cost * claim.turn_s
+        most[claim.project] = max(most.get(claim.project, 0.0), turn * _TURNS_OWED_MAX)
         has[claim.project] = has.get(claim.project, 0.0) + claim.held * claim.cost
         fair = given.steps.get(claim.step_id, 0.0)
         if claim.demand * claim.cost > fair + _ROUNDING:
             wants.add(claim.project)
             change = (fair - claim.held * claim.cost) * passed_s
-            steps[claim.step_id] = _bounded(owed.steps.get(claim.step_id, 0.0) + change, bound)
+            steps[claim.step_id] = _bounded(owed.steps.get(claim.step_id, 0.0) + change, turn * _TURNS_AMONG_STEPS)
     for name in wants:
         change = (given.projects[name] - has[name]) * passed_s
         projects[name] = _bounded(owed.projects.get(name, 0.0) + change, most[name])
@@ -256,7 +272,8 @@ class _Division:
         fair_steps: Mapping[StepId, float],
         owed: Owed,
     ) -> None:
-        self.owner = owner
+        self.owner, self._claims = owner, claims
+        self._held = sum(claim.held * claim.cost for claim in claims) - _ROUNDING
         self.workers = {
             claim.step_id: min(claim.demand, math.floor(fair_steps[claim.step_id] / claim.cost + _ROUNDING))
             for claim in claims
@@ -286,9 +303,9 @@ class _Division:
     def urgency(self, owed: Owed) -> tuple[float, float, str]:
         """The project with the lowest urgency gets the next worker that is left."""
         amount = owed.projects.get(self.owner.name, 0.0)
-        lead = self.waiting[0] if self.waiting else None
-        if lead is not None and lead.held > self.workers[lead.step_id]:
-            amount += lead.cost * lead.turn_s
+        if self.waiting and self._held > sum(self.workers[claim.step_id] * claim.cost for claim in self._claims):
+            # It has a worker beyond these already, of whichever step: it keeps it for a turn.
+            amount += self.waiting[0].cost * self.waiting[0].turn_s
         return (-self.owner.priority if self._is_over() else -math.inf, -amount, self.owner.name)
 
     def _is_over(self) -> bool:
@@ -299,7 +316,8 @@ class _Division:
 def _turn(claim: Claim, whole: int, owed: Owed) -> tuple[tuple[float, ...], float, tuple[int, ...]]:
     amount = owed.steps.get(claim.step_id, 0.0)
     if claim.held > whole:
-        amount += claim.cost * claim.turn_s
+        ends_soon = claim.left_s <= claim.held * _TURNS_TO_END * claim.turn_s
+        amount += (_TURNS_AMONG_STEPS + (_TURNS_TO_END if ends_soon else 0.0)) * claim.cost * claim.turn_s
     return tuple(-at for at in claim.rank), -amount, claim.age
 
 

@@ -77,6 +77,8 @@ class Place:
             if is_fraction(need[GPUS]) or any(map(is_fraction, there)):
                 # Fractions leave pieces of several devices, which are no whole one together.
                 devices = round(self.total[GPUS])
+                if is_fraction(need[GPUS]):
+                    most = min(most, devices * math.floor(1 / need[GPUS] + _ROUNDING))
                 while most and pack(devices, [*there, *[need[GPUS]] * most]) is None:
                     most -= 1
         return most
@@ -113,7 +115,8 @@ class Allowance:
 class Crew:
     """The workers of a step. `entitled`: how many it should have. `need`: what one takes of each resource, unless a
     node may have more of them than processors (`need_on`). `on`: how many it has, by node; it changes while workers
-    are placed. `held`: how many that are. `most_on`: how many a node may have. `barred`: nodes where it may have none.
+    are placed. `held`: how many that are. `bound`: how many a node may have by the settings of the step, by which goes
+    what one takes. `most_on`: how many a node may have now. `barred`: nodes where it may have none.
     `chosen`: if not None, the only nodes where it may have some. `warm`: those that have its code and environment.
     `pays_s`: so long after they were placed, its workers have not paid for their `init()` yet, and yield only to what
     is owed. `quota`, `allowance`: what is left for its project of what it is guaranteed, and of what it may have; None
@@ -125,6 +128,7 @@ class Crew:
     need: Vector
     on: dict[NodeId, int] = field(default_factory=dict)
     held: int = 0
+    bound: int = NO_BOUND
     most_on: int = NO_BOUND
     barred: Collection[NodeId] = ()
     chosen: Collection[NodeId] | None = None
@@ -167,9 +171,9 @@ class Crew:
 
     def need_on(self, at: Place) -> Vector:
         """What a worker takes of a node: where a node may have more workers than processors, they share these."""
-        if self.is_fixed or self.most_on <= at.processors or self.most_on == NO_BOUND:
+        if self.is_fixed or self.bound <= at.processors or self.bound == NO_BOUND:
             return self.need
-        return (at.processors / self.most_on, *self.need[1:])
+        return (at.processors / self.bound, *self.need[1:])
 
     def may_add(self, at: Place, most: int) -> int:
         """How many workers it may get on a node, at most `most`."""
@@ -458,7 +462,7 @@ class _Free:
                 # Another resource's heap, or a warm node, has given of it since.
                 heapq.heapreplace(heap, (-at.room[resource], node_id))
                 continue
-            if crew.most_on == NO_BOUND and at.room[resource] + _ROUNDING < crew.need[resource]:
+            if crew.bound == NO_BOUND and at.room[resource] + _ROUNDING < crew.need[resource]:
                 break  # nor has any other node room for one
             count = crew.may_add(at, min(each, wanted))
             if not count:
@@ -560,7 +564,9 @@ def _take_over(
 
 def _yielding(crew: Crew, victim: Crew, at: Place, most: int) -> int:
     """How many workers of `victim` must end on a node for one of `crew`; 0 if they would not be enough."""
-    count = 0
+    count, most = 0, min(most, victim.on.get(at.node_id, 0))
+    if not most:
+        return 0
     lacking: list[list[float]] = [at.room]
     if crew.allowance is not None and not crew.allowance.fits(crew.need_on(at), 1):
         if victim.allowance is not crew.allowance:
@@ -572,7 +578,6 @@ def _yielding(crew: Crew, victim: Crew, at: Place, most: int) -> int:
                 if freed <= 0:
                     return 0
                 count = max(count, math.ceil((each - room - _ROUNDING) / freed))
-    most = min(most, victim.on.get(at.node_id, 0))
     if len(crew.need) > GPUS and crew.need[GPUS] > 0:
         while count <= most and not _packs_without(crew, victim, at, count):
             count += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow
 from windrow_worker.tables import make_loader
 
 from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.memory import NoMemoryFor, reading
 from windrow_master.planning.partitions.carried import Carried
 from windrow_master.planning.partitions.row_schema import RowSchema
 
@@ -32,7 +34,7 @@ class Rows:
         self._row_schema = row_schema
         self._carried = carried
         self._misfits: dict[str, tuple[int, str]] = {}
-        self.error: PlanningError | None = None
+        self.error: PlanningError | NoMemoryFor | None = None
 
     @property
     def misfits(self) -> list[tuple[str, int, str]]:
@@ -47,16 +49,17 @@ class Rows:
         try:
             loader, row = make_loader(self._reader, exact_integers=True), 0
             for recipe in self._recipes:
-                loaded = loader.load(json.dumps(recipe).encode())
+                with reading(os.fsencode(recipe["file"])):
+                    loaded = loader.load(json.dumps(recipe).encode())
+                    table = self._carried.pack(self._row_schema.batch(loaded.value), row) if loaded.item_count else None
                 for column, number, example in loaded.misfits:
                     before, first = self._misfits.get(column, (0, example))
                     self._misfits[column] = before + number, first
-                if not loaded.item_count:
+                if table is None:
                     continue
-                table = self._carried.pack(self._row_schema.batch(loaded.value), row)
                 row += loaded.item_count
                 yield from table.combine_chunks().to_batches()
-        except PlanningError as error:
+        except (PlanningError, NoMemoryFor) as error:
             self.error = error
             raise
         except Exception as error:

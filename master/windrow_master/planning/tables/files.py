@@ -14,6 +14,7 @@ from windrow.storage.urls import parse_url
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.listing.opening import open_within
 from windrow_master.planning.listing.remote import storage_errors
+from windrow_master.planning.memory import reading
 from windrow_master.planning.tables.window import Window
 from windrow_master.roots import Roots
 
@@ -90,7 +91,7 @@ def stat_file(name: bytes) -> TableFile:
 def opened(file: TableFile) -> Iterator[Window]:
     """The open file, if it is unchanged since it was listed. Raises PlanningError."""
     if file.is_remote:
-        with storage_errors():
+        with storage_errors(), reading(file.name):
             yield Window(file.pread, file.size)
         return
     try:
@@ -105,7 +106,8 @@ def opened(file: TableFile) -> Iterator[Window]:
                 "Submit the job again when the file no longer changes."
             )
         try:
-            yield Window(partial(os.pread, fd), file.size)
+            with reading(file.name):
+                yield Window(partial(os.pread, fd), file.size)
         except OSError as error:
             raise unreadable(file.name, error) from error
     finally:

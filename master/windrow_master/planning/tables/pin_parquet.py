@@ -22,6 +22,7 @@ from windrow_worker.tables.parquet import converted, pack_schema
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.listing.remote import storage_errors
+from windrow_master.planning.memory import reading
 from windrow_master.planning.tables.files import TableFile, open_local
 from windrow_master.planning.tables.pin_paths import check_path_column
 
@@ -53,7 +54,12 @@ def _footer(file: TableFile, *, looks_for_nulls: bool = False) -> _Footer:
         # As beside text: a file of no bytes has no rows.
         return _Footer((), pyarrow.schema([]), (), set(), set())
     try:
-        with storage_errors(), _open(file) as opened, pyarrow.parquet.ParquetFile(opened) as parquet:
+        with (
+            storage_errors(),
+            reading(file.name),
+            _open(file) as opened,
+            pyarrow.parquet.ParquetFile(opened) as parquet,
+        ):
             metadata = parquet.metadata
             rows = tuple(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
             if min(rows, default=0) < 0:

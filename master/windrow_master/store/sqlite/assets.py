@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from windrow_master.store.errors import AssetExists, TooManyAssets
-from windrow_master.store.records import AssetRow
+from windrow_master.store.records import AssetLimits, AssetRow
 from windrow_master.store.sqlite.check_values import ASSET, CHECK, checked, with_crc
 
 Rows = Callable[[str, tuple[object, ...]], list[Any]]
 """A function that runs a query."""
 
 
-def add_asset(connection: sqlite3.Connection, wanted: AssetRow, most: int | None = None) -> AssetRow:
+def add_asset(connection: sqlite3.Connection, wanted: AssetRow, most: AssetLimits | None = None) -> AssetRow:
     """Register a version; return what is registered then. Call it in a transaction.
 
     A step's output that is registered already stays as it is. Without a version, the asset gets the next number, or
@@ -26,8 +26,11 @@ def add_asset(connection: sqlite3.Connection, wanted: AssetRow, most: int | None
         return connection.execute(query, values).fetchall()
 
     def insert(row: AssetRow) -> AssetRow:
-        if most is not None and has_assets(rows, row.kind, most):
-            raise TooManyAssets(f"there are {most} assets of kind {row.kind}")
+        if most is not None:
+            if has_assets(rows, row.kind, most.of_project, row.project):
+                raise TooManyAssets(of_project=True)
+            if has_assets(rows, row.kind, most.of_kind):
+                raise TooManyAssets(of_project=False)
         return _insert(connection, row)
 
     if wanted.step_id is not None:
@@ -73,11 +76,14 @@ def list_assets(rows: Rows, kind: int, name: str, size: int, before: int | None)
     return [(number, AssetRow._make(checked("asset", row))) for number, *row in found]
 
 
-def has_assets(rows: Rows, kind: int, count: int) -> bool:
-    """Whether there are at least so many versions of assets of a kind."""
+def has_assets(rows: Rows, kind: int, count: int, project: str | None = None) -> bool:
+    """Whether there are at least so many versions of assets of a kind, of one project or (None) of all."""
     # To count takes long where there are many; the numbers of all kinds say at once that there are few.
     last = rows("SELECT max(id) FROM asset", ())[0][0] or 0
-    return last >= count and rows("SELECT count(*) FROM asset WHERE kind = ?", (kind,))[0][0] >= count
+    if last < count:
+        return False
+    of, values = ("", (kind,)) if project is None else (" AND project = ?", (kind, project))
+    return bool(rows(f"SELECT count(*) FROM asset WHERE kind = ?{of}", values)[0][0] >= count)
 
 
 def _one(rows: Rows, condition: str, values: tuple[object, ...]) -> AssetRow | None:

@@ -52,13 +52,23 @@ def lines_query(folders: Mapping[tuple[str, str], str]) -> tuple[str, list[objec
                strftime('%Y-%m-%dT%H:%M:%S', start_unix_us / 1000000, 'unixepoch'), start_unix_us % 1000000,
                item_count, ok, item_count - ok, elapsed_us / 1e6, cpu_us / 1e6, run_us / 1e6, status, category,
                CASE WHEN message = '' THEN '' ELSE
-               '"' || replace(substr(message, 1, {MESSAGE_CHARS_MAX}), '"', '""') || '"' END,
-               mini_batch, picked, item_first, planned, generation, node)"""
+               '"' || {_as_text("message")} || replace(substr(message, 1, {MESSAGE_CHARS_MAX}), '"', '""') || '"' END,
+               mini_batch, picked, item_first, planned, generation, {_as_text("node")} || node)"""
     return (
         f"SELECT group_concat({line}, ''), max(lease_id), count(*), "
         f"min(CASE WHEN held THEN NULL ELSE lease_id END) FROM ({rows})",
         values,
     )
+
+
+def _as_text(column: str) -> str:
+    """The SQL expression for what stands before a text that begins like a formula (`spreadsheet_cells.as_text`)."""
+    # No run needs it before a step has ended.
+    from windrow.common.spreadsheet_cells import FORMULA_STARTS, MARK
+
+    starts = " || ".join(f"char({ord(one)})" for one in FORMULA_STARTS)
+    begin = f"substr(ltrim({column}, '{MARK * 2}'), 1, 1)"
+    return f"CASE WHEN {begin} <> '' AND instr({starts}, {begin}) THEN '{MARK * 2}' ELSE '' END"
 
 
 def _category(state: int, cause: int, phase: int) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 from windrow.common.state_mark import STATE_MARK
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT
-from windrow_master.core.records import JobRow, LedgerRow, StepRow
+from windrow_master.core.records import AllocationRow, FleetRow, JobRow, LedgerRow, StepRow
 from windrow_master.files.errors import StateDamaged
 
 DATABASE = STATE_MARK
@@ -108,8 +108,11 @@ NODE = "node_id, node_incarnation, state, message, resources, labels, register_t
 TOKEN = "digest, name, kind, role, project, create_time, expire_time, uses_left, last_use, revoke_time"
 QUEUE = "name, settings, revision, change_time, changed_by"
 LEDGER = ", ".join(LedgerRow._fields)
+FLEET = ", ".join(FleetRow._fields)
+ALLOCATION = ", ".join(AllocationRow._fields)
 ASSET = (
-    "kind, name, version, type, path, is_file, description, tags, create_time, step_id, job_id, step_name, output_name"
+    "kind, name, version, type, path, is_file, description, tags, create_time, step_id, job_id, step_name, "
+    "output_name, project"
 )
 COUNTED = "name, value"
 MASTER = "incarnation, lease_prefix"
@@ -120,7 +123,7 @@ LEASED_BY = "(SELECT incarnation FROM master WHERE lease_prefix = {0}.lease_id >
 WHOLE_ROWS = {
     "job": JOB, "job_document": JOB_DOCUMENT, "step": STEP, "step_document": STEP_DOCUMENT, "segment": SEGMENT,
     "output": OUTPUT, "node": NODE, "token": TOKEN, "queue": QUEUE, "ledger": LEDGER, "asset": ASSET,
-    "counted": COUNTED, "master": MASTER,
+    "fleet": FLEET, "allocation": ALLOCATION, "counted": COUNTED, "master": MASTER,
 }  # fmt: skip
 """The columns that `row_crc` covers, in its order. Not `event`: events only inform people of what happened."""
 

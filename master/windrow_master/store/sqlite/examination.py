@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow_master.store.errors import DatabaseDamaged
-from windrow_master.store.protocol import Traces
+from windrow_master.store.protocol import NO_TRACES, Traces
 from windrow_master.store.sqlite.connections import SQLITE_MIN
 from windrow_master.store.sqlite.integrity import check, is_damage, refuse_damaged_files, refuse_wrong_schema
 from windrow_master.store.sqlite.schemas import SCHEMA, tables_in
@@ -33,7 +33,7 @@ def first_look(database: Path, traces: Traces, *, is_live: bool) -> dict[str, An
 
 def all_damage(database: Path, traces: Traces) -> Iterator[tuple[str, str]]:
     """All damage, as (where, what): what the database files show, what the database says it is, and everything that
-    SQLite finds."""
+    SQLite finds. A schema that is newer than ours is none, unless its number is damaged: nobody can tell here."""
     try:
         refuse_damaged_files(database, traces)
         if not database.exists():
@@ -42,6 +42,15 @@ def all_damage(database: Path, traces: Traces) -> Iterator[tuple[str, str]]:
         with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
             refuse_wrong_schema(connection, database, traces)
             refuse_older(connection, database, traces.incarnation)
+            schema = connection.execute("PRAGMA user_version").fetchone()[0]
+        if schema > SCHEMA:
+            yield (
+                str(database),
+                (
+                    f"it has schema {schema}, and this Windrow knows schemas up to {SCHEMA}: no master of this version "
+                    "starts with it. A newer version wrote it, unless that number is damaged. Check it with that one"
+                ),
+            )
         for text in check(database, whole=True):
             yield str(database), " ".join(text.split())
     except DatabaseDamaged as damage:
@@ -54,14 +63,19 @@ def all_damage(database: Path, traces: Traces) -> Iterator[tuple[str, str]]:
 
 
 def has_tables(database: Path) -> bool:
-    """Whether a database has any; also if it is too damaged to tell. Raises OSError if it cannot be opened at all."""
+    """Whether a database has any; also if it is too damaged to tell. Raises OSError if it cannot be opened at all.
+
+    A damaged one is not opened: SQLite would then write the index of its log anew (`-shm`), the only place that tells
+    how long the log was. The database would be taken for a sound one from then on, without its last commits.
+    """
     if not database.stat().st_size and not database.with_name(f"{database.name}-wal").exists():
         return False
     uri = f"{database.absolute().as_uri()}?mode=ro"
     try:
+        refuse_damaged_files(database, NO_TRACES)
         with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
             return bool(tables_in(connection))
-    except sqlite3.Error:
+    except (DatabaseDamaged, sqlite3.Error):
         return True
 
 

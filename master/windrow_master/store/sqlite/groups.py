@@ -71,6 +71,10 @@ def writes_of(
         Write(sql.NODES_REMOVED, [(node_id,) for node_id in dirty.nodes_removed]),
         Write(sql.NODES, [with_crc(row) for row in dirty.nodes]),
         Write(sql.QUEUES, [with_crc(row) for row in dirty.queues]),
+        Write(sql.FLEETS_REMOVED, [(name,) for name in dirty.fleets_removed]),
+        Write(sql.FLEETS, [with_crc(row) for row in dirty.fleets]),
+        Write(sql.ALLOCATIONS_REMOVED, [(name,) for name in dirty.allocations_removed]),
+        Write(sql.ALLOCATIONS, [with_crc(row) for row in dirty.allocations]),
         Write(sql.LEDGER, [with_crc(row) for row in dirty.ledger]),
         Write(sql.EVENTS, dirty.events),
     ]

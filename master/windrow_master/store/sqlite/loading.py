@@ -9,8 +9,10 @@ from typing import Any
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId
 from windrow_master.core.records import (
+    AllocationRow,
     AttemptRow,
     EarlierAttempt,
+    FleetRow,
     JobRow,
     LedgerRow,
     NodeRow,
@@ -23,10 +25,12 @@ from windrow_master.core.records import (
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
 from windrow_master.files.errors import StateDamaged
 from windrow_master.store.sqlite.check_values import (
+    ALLOCATION,
     ATTEMPTS,
     CHECK,
     COUNTED,
     DATABASE,
+    FLEET,
     JOB,
     LEDGER,
     MINI_BATCHES,
@@ -62,7 +66,7 @@ NODE_COLUMNS = f"{NODE}, {CHECK}"
 
 def load_snapshot(connection: sqlite3.Connection, reader: Reader, job_key: JobKey | None = None) -> Snapshot:
     """The snapshot, read in one transaction. `reader`: borrows further connections; nobody may write meanwhile.
-    `job_key`: only that job, and neither nodes nor queues.
+    `job_key`: only that job, and no nodes, queues or fleets.
 
     Raises sqlite3.Error, StateDamaged.
     """
@@ -87,9 +91,10 @@ def load_snapshot(connection: sqlite3.Connection, reader: Reader, job_key: JobKe
             else:
                 steps += [_load_step(connection, row, reader) for row in of_job]
         ledger = ledger_rows(connection, open_keys)
-        nodes, queues = [], []
+        nodes, queues, fleets, allocations = [], [], [], []
         if job_key is None:
             queues = queue_rows(connection)
+            fleets, allocations = fleet_rows(connection), allocation_rows(connection)
             nodes = [node_of(row) for row in connection.execute(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id")]
         return Snapshot(
             job_key_last=JobKey(counted["job_key"]),
@@ -99,6 +104,8 @@ def load_snapshot(connection: sqlite3.Connection, reader: Reader, job_key: JobKe
             nodes=nodes,
             lease_prefixes=frozenset(prefix for (prefix,) in connection.execute("SELECT lease_prefix FROM master")),
             queues=queues,
+            fleets=fleets,
+            allocations=allocations,
             ledger=ledger,
         )
     finally:
@@ -117,6 +124,18 @@ def queue_rows(connection: sqlite3.Connection) -> list[QueueRow]:
     """The settings of all queues. Raises sqlite3.Error, StateDamaged."""
     rows = connection.execute(f"SELECT {QUEUE}, {CHECK} FROM queue NOT INDEXED ORDER BY name")
     return [QueueRow._make(checked("queue", row)) for row in rows]
+
+
+def fleet_rows(connection: sqlite3.Connection) -> list[FleetRow]:
+    """All fleets. Raises sqlite3.Error, StateDamaged."""
+    rows = connection.execute(f"SELECT {FLEET}, {CHECK} FROM fleet NOT INDEXED ORDER BY name")
+    return [FleetRow._make(checked("fleet", row)) for row in rows]
+
+
+def allocation_rows(connection: sqlite3.Connection) -> list[AllocationRow]:
+    """All allocations. Raises sqlite3.Error, StateDamaged."""
+    rows = connection.execute(f"SELECT {ALLOCATION}, {CHECK} FROM allocation NOT INDEXED ORDER BY name")
+    return [AllocationRow._make(checked("allocation", row)) for row in rows]
 
 
 def ledger_rows(connection: sqlite3.Connection, job_keys: Sequence[int]) -> list[LedgerRow]:

@@ -393,8 +393,8 @@ class SqliteReader(Pages):
     def assets(self, kind: int, name: str, size: int, before: int | None = None) -> list[tuple[int, AssetRow]]:
         return list_assets(self._rows, kind, name, size, before)
 
-    def has_assets(self, kind: int, count: int) -> bool:
-        return has_assets(self._rows, kind, count)
+    def has_assets(self, kind: int, count: int, project: str | None = None) -> bool:
+        return has_assets(self._rows, kind, count, project)
 
     def tokens(self) -> list[TokenRow]:
         rows = self._rows(f"SELECT {TOKEN}, {CHECK} FROM token NOT INDEXED ORDER BY create_time, digest", ())

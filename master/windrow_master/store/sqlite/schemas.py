@@ -21,10 +21,10 @@ from windrow_master.core.states import MiniBatchState
 from windrow_master.crash_points import reach
 from windrow_master.files.state_files import StateFiles
 from windrow_master.store.errors import SchemaTooNew
-from windrow_master.store.sqlite.check_values import CHECK, TALLIES, WHOLE_ROWS, row_crc, text_crc, texts_crc
+from windrow_master.store.sqlite.check_values import ASSET, CHECK, TALLIES, WHOLE_ROWS, row_crc, text_crc, texts_crc
 
 APPLICATION_ID = 0x57524F57
-SCHEMA = 11
+SCHEMA = 13
 """The number of the newest schema."""
 _FOLDER = Path(__file__).parent / "schema"
 MIGRATING = ".migrating"
@@ -32,6 +32,7 @@ CHECKS_SCHEMA = 7
 UNUSED_COLUMNS_SCHEMA = 8
 IDENTITY_SCHEMA = 10
 QUEUES_SCHEMA = 11
+ASSET_PROJECTS_SCHEMA = 12
 
 _JOB_OF_SCHEMA_7 = (
     "job_key, job_id, request_id, state, generation, seq, queue, priority, weight, parent_key, run_digest, message, "
@@ -39,11 +40,14 @@ _JOB_OF_SCHEMA_7 = (
 )
 _JOB_OF_SCHEMA_8 = _JOB_OF_SCHEMA_7.replace("parent_key, ", "")
 _JOB_OF_SCHEMA_10 = f"{_JOB_OF_SCHEMA_8}, submitter"
+_ASSET_OF_SCHEMA_11 = ASSET.removesuffix(", project")
 _NODE_OF_SCHEMA_9 = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned"
+_LATER_TABLES = ("token", "queue", "ledger", "fleet", "allocation")
 _TABLES_OF_SCHEMA_7 = {
-    **{table: columns for table, columns in WHOLE_ROWS.items() if table not in ("token", "queue", "ledger")},
+    **{table: columns for table, columns in WHOLE_ROWS.items() if table not in _LATER_TABLES},
     "job": _JOB_OF_SCHEMA_7,
     "node": _NODE_OF_SCHEMA_9,
+    "asset": _ASSET_OF_SCHEMA_11,
 }
 _COMMENT = re.compile(r"--[^\n]*")
 _PUNCTUATION = re.compile(r"\s*([(),])\s*")
@@ -130,6 +134,8 @@ def _run(connection: sqlite3.Connection, path: Path, script: str, number: int, *
             _check_anew(connection, "node", _NODE_OF_SCHEMA_9, f"{_NODE_OF_SCHEMA_9}, secret_digest")
         elif fill and number == QUEUES_SCHEMA:
             _check_anew(connection, "job", _JOB_OF_SCHEMA_10, f"{_JOB_OF_SCHEMA_10}, deadline")
+        elif fill and number == ASSET_PROJECTS_SCHEMA:
+            _check_anew(connection, "asset", _ASSET_OF_SCHEMA_11, ASSET)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {number}")
         reach("schema.written")

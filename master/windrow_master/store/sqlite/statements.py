@@ -176,6 +176,10 @@ SEGMENTS = _whole("segment", "segment_id", "state, length")
 NODES_REMOVED = BulkStatement("DELETE FROM node WHERE node_id IN (VALUES {rows})", 1)
 NODES = _whole("node", "node_id")
 QUEUES = _whole("queue", "name")
+FLEETS_REMOVED = BulkStatement("DELETE FROM fleet WHERE name IN (VALUES {rows})", 1)
+FLEETS = _whole("fleet", "name")
+ALLOCATIONS_REMOVED = BulkStatement("DELETE FROM allocation WHERE name IN (VALUES {rows})", 1)
+ALLOCATIONS = _whole("allocation", "name")
 LEDGER = _whole(
     "ledger",
     "job_key, day, project, pool",

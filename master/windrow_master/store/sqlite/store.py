@@ -30,7 +30,7 @@ from windrow_master.crash_points import reach
 from windrow_master.files.errors import StateError, StateUnusable
 from windrow_master.store.errors import DatabaseDamaged, OwnershipLost, StoreBroken, StoreBusy, StoreFull
 from windrow_master.store.protocol import NO_TRACES, Traces
-from windrow_master.store.records import AssetRow, OutputRow, ReopenedJob, RowRange, SegmentRow, TokenRow
+from windrow_master.store.records import AssetLimits, AssetRow, OutputRow, ReopenedJob, RowRange, SegmentRow, TokenRow
 from windrow_master.store.sqlite import statements as sql
 from windrow_master.store.sqlite.assets import add_asset
 from windrow_master.store.sqlite.check_values import CHECK, MASTER, checked, with_crc, wrong_row_count
@@ -132,7 +132,7 @@ class SqliteStore:
             except sqlite3.Error as error:
                 raise self._classified(error) from error
 
-    def record_asset(self, row: AssetRow, most: int | None = None) -> AssetRow:
+    def record_asset(self, row: AssetRow, most: AssetLimits | None = None) -> AssetRow:
         made: list[AssetRow] = []
         self._write(lambda: made.append(add_asset(self._connection, row, most)))
         return made[0]

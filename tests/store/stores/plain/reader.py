@@ -207,8 +207,8 @@ class PlainReader(StoreReader):
         found = (row for row in reversed(self._tables.assets) if (row.kind, row.name) == (kind, name))
         return next((row for row in found if version in (None, row.version)), None)
 
-    def has_assets(self, kind: int, count: int) -> bool:
-        return sum(row.kind == kind for row in self._tables.assets) >= count
+    def has_assets(self, kind: int, count: int, project: str | None = None) -> bool:
+        return sum(row.kind == kind and project in (None, row.project) for row in self._tables.assets) >= count
 
     def assets(self, kind: int, name: str, size: int, before: int | None = None) -> list[tuple[int, AssetRow]]:
         found = []

@@ -30,7 +30,16 @@ from windrow_master.store.errors import (
     TooManyAssets,
 )
 from windrow_master.store.protocol import Store
-from windrow_master.store.records import AssetRow, OutputRow, ReopenedJob, Reopening, RowRange, SegmentRow, TokenRow
+from windrow_master.store.records import (
+    AssetLimits,
+    AssetRow,
+    OutputRow,
+    ReopenedJob,
+    Reopening,
+    RowRange,
+    SegmentRow,
+    TokenRow,
+)
 
 from stores.plain.reader import PlainReader
 from stores.plain.tables import MiniBatch, Tables
@@ -72,7 +81,7 @@ class PlainStore(Store):
         self._write(lambda tables: _reopen(tables, job))
         return _snapshot(self._tables, job.job_key)
 
-    def record_asset(self, row: AssetRow, most: int | None = None) -> AssetRow:
+    def record_asset(self, row: AssetRow, most: AssetLimits | None = None) -> AssetRow:
         made: list[AssetRow] = []
         self._write(lambda tables: made.append(_add_asset(tables, row, most)))
         return made[0]
@@ -137,6 +146,8 @@ def _snapshot(tables: Tables, job_key: JobKey | None = None) -> Snapshot:
         sorted(tables.nodes.values()) if job_key is None else [],
         frozenset(tables.masters),
         sorted(tables.queues.values()) if job_key is None else [],
+        sorted(tables.fleets.values()) if job_key is None else [],
+        sorted(tables.allocations.values()) if job_key is None else [],
         [row for _, row in sorted(tables.ledger.items()) if row.job_key in open_keys],
     )
 
@@ -216,7 +227,7 @@ def _reopen_step(tables: Tables, step: StepRow, generation: int, *, resumed: boo
     )  # fmt: skip
 
 
-def _add_asset(tables: Tables, wanted: AssetRow, most: int | None) -> AssetRow:
+def _add_asset(tables: Tables, wanted: AssetRow, most: AssetLimits | None) -> AssetRow:
     of_name = [row for row in tables.assets if (row.kind, row.name) == (wanted.kind, wanted.name)]
     if wanted.step_id is not None:
         for row in tables.assets:
@@ -227,8 +238,12 @@ def _add_asset(tables: Tables, wanted: AssetRow, most: int | None) -> AssetRow:
         return same[0]
     if same and wanted.version:
         raise AssetExists(same[0])
-    if most is not None and sum(row.kind == wanted.kind for row in tables.assets) >= most:
-        raise TooManyAssets(f"there are {most}")
+    if most is not None:
+        of_kind = [row for row in tables.assets if row.kind == wanted.kind]
+        if sum(row.project == wanted.project for row in of_kind) >= most.of_project:
+            raise TooManyAssets(of_project=True)
+        if len(of_kind) >= most.of_kind:
+            raise TooManyAssets(of_project=False)
     if not wanted.version:
         numbers = [int(row.version) for row in of_name if row.version.isdecimal()]
         wanted = wanted._replace(version=str(max(numbers, default=0) + 1))

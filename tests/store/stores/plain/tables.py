@@ -9,9 +9,11 @@ from windrow_master.core.ids import StepId
 from windrow_master.core.records import (
     PLAN_RECORD,
     RANK,
+    AllocationRow,
     AttemptRow,
     Dirty,
     EventRow,
+    FleetRow,
     ItemOutcomeRow,
     JobRow,
     LedgerRow,
@@ -60,6 +62,8 @@ class Tables:
     item_outcomes: list[ItemOutcomeRow] = field(default_factory=list)
     nodes: dict[str, NodeRow] = field(default_factory=dict)
     queues: dict[str, QueueRow] = field(default_factory=dict)
+    fleets: dict[str, FleetRow] = field(default_factory=dict)
+    allocations: dict[str, AllocationRow] = field(default_factory=dict)
     ledger: dict[tuple[int, int, str, str], LedgerRow] = field(default_factory=dict)
     events: dict[int, EventRow] = field(default_factory=dict)
     segments: dict[int, SegmentRow] = field(default_factory=dict)
@@ -108,6 +112,12 @@ class Tables:
         for node in dirty.nodes:
             self.nodes[node.node_id] = node
         self.queues.update({row.name: row for row in dirty.queues})
+        for name in dirty.fleets_removed:
+            self.fleets.pop(name, None)
+        self.fleets.update({row.name: row for row in dirty.fleets})
+        for name in dirty.allocations_removed:
+            self.allocations.pop(name, None)
+        self.allocations.update({row.name: storable(row) for row in dirty.allocations})
         self.ledger.update({row[:4]: storable(row) for row in dirty.ledger})
         for event in dirty.events:
             self.event_last += 1

@@ -21,6 +21,8 @@ _types = pyarrow.types
 
 _MIXED = b"windrow.mixed"
 """Among the metadata of a field: the types of values that are no text and became text."""
+_TEXTS_AT_ONCE, _TEXT_BYTES_AT_ONCE = 1 << 16, 1 << 20
+"""The most values, and about the most bytes of Arrow, that are objects of Python at a time."""
 
 
 def join_schemas(schemas: Iterable[Tuple[Any, bool]]) -> Any:
@@ -155,9 +157,21 @@ def fit_array(array: Any, kind: Any) -> Any:
         ]
         return pyarrow.StructArray.from_arrays(fields, fields=list(kind), **_mask(array))
     if _types.is_string(kind):
-        return pyarrow.array([None if value is None else _text_of(value) for value in array.to_pylist()], kind)
+        return _as_texts(array, kind)
     # Unchecked, an int64 in a column of float64 loses digits beyond 2**53, and a decimal that is too long all of them.
     return array.cast(kind, safe=_types.is_decimal(kind))
+
+
+def _as_texts(array: Any, kind: Any) -> Any:
+    """The array's values as text, a part at a time: as objects of Python, they take many times their memory."""
+    at_once = max(1, min(_TEXTS_AT_ONCE, len(array) * _TEXT_BYTES_AT_ONCE // max(1, array.nbytes)))
+    parts = [
+        pyarrow.array(
+            [None if value is None else _text_of(value) for value in array.slice(begin, at_once).to_pylist()], kind
+        )
+        for begin in range(0, len(array), at_once)
+    ]
+    return pyarrow.concat_arrays(parts) if parts else pyarrow.array([], kind)
 
 
 def _mask(array: Any) -> Dict[str, Any]:

@@ -1,4 +1,4 @@
-"""TLS of the master's port: one PEM file with its key and its certificates, read again when it has been replaced."""
+"""TLS of a server's port: one PEM file with its key and its certificates, read again when it has been replaced."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import ssl
 from pathlib import Path
 
 import grpc
+
 from windrow.common.journal import say
 
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----\n?", re.DOTALL)

@@ -1,4 +1,4 @@
--- All tables of schema 11, for a new database. The migrations 0001 to 0011 lead to the same ones: a change of the schema
+-- All tables of schema 13, for a new database. The migrations 0001 to 0013 lead to the same ones: a change of the schema
 -- is a new migration and a new page of this kind. Tables keep this order, which is that of their places in the file.
 --
 -- Numbers of states and causes are those of windrow_master.core.states. Times are seconds since 1970 unless named _us.
@@ -209,7 +209,8 @@ CREATE TABLE asset (
   job_id      TEXT NOT NULL DEFAULT '',
   step_name   TEXT NOT NULL DEFAULT '',
   output_name TEXT NOT NULL DEFAULT '',
-  check_value INTEGER NOT NULL DEFAULT 0
+  check_value INTEGER NOT NULL DEFAULT 0,
+  project     TEXT NOT NULL DEFAULT '' -- that of the job or client that has registered it
 ) STRICT;
 CREATE UNIQUE INDEX asset_by_name ON asset (kind, name, version);
 CREATE INDEX asset_by_age ON asset (kind, name, id);
@@ -260,3 +261,37 @@ CREATE TABLE ledger (
   PRIMARY KEY (job_key, day, project, pool)
 ) STRICT;
 CREATE INDEX ledger_by_day ON ledger (day);
+CREATE INDEX asset_by_project ON asset (kind, project);
+
+-- Programs that get agents from an engine.
+CREATE TABLE fleet (
+  name                TEXT PRIMARY KEY,
+  groups              BLOB NOT NULL,    -- JSON list
+  program             TEXT NOT NULL,    -- who runs it, in words
+  program_incarnation TEXT NOT NULL,
+  program_time        REAL NOT NULL,
+  earlier             BLOB NOT NULL,    -- JSON list: digests of the incarnations that had it before
+  paused              INTEGER NOT NULL, -- 1: it asks for nothing more
+  paused_by           TEXT NOT NULL,    -- the name of a token; '' where none was asked for
+  pause_time          REAL,
+  revision            INTEGER NOT NULL, -- counted up by each change of an operator
+  check_value         INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+-- What they ask engines for: one agent each.
+CREATE TABLE allocation (
+  name             TEXT PRIMARY KEY,
+  fleet            TEXT NOT NULL,
+  group_name       TEXT NOT NULL,
+  engine_id        TEXT NOT NULL,    -- '': the engine has not said yet
+  state            INTEGER NOT NULL, -- windrow_master.core.states.AllocationState
+  reason           TEXT NOT NULL,
+  begin_time       REAL NOT NULL,
+  queue_time       REAL,
+  start_time       REAL,
+  join_time        REAL,
+  end_time         REAL,
+  node_id          TEXT NOT NULL,    -- '': no agent has joined
+  node_incarnation TEXT NOT NULL,
+  check_value      INTEGER NOT NULL DEFAULT 0
+) STRICT;

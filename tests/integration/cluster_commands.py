@@ -29,7 +29,7 @@ SCRIPT = (
 EXPECTED = "".join(f"f{number:05d}\n" for number in range(FILES))
 
 
-class Fleet:
+class ServedCluster:
     """Commands run in one folder, which is also the datastore. The master's state and tokens are beside it."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,0 +1,1 @@
+"""Fleets: as many agents as the queue needs, from an engine that people have."""

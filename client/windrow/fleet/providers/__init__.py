@@ -1,0 +1,1 @@
+"""What fleets get agents from. Each module is one kind of engine."""
