@@ -57,12 +57,12 @@ def test_the_number_is_that_of_all_agents_wanted_less_those_of_others(site: Flee
     # One that somebody has started by hand is one less to start.
     site.start_agent("by-hand")
     wait_until(lambda: caller.replicas() == 2, "two are wanted beside that of another")
-    # KEDA knows of its own Job: the number stays, and one more is to be started.
-    site.start_agent("agents-1", *OWN)
-    wait_until(lambda: caller.replicas() == 2, "two are wanted, one of which is there")
     # Another ScaledJob is told of what is missing beside them.
     other = KedaCaller(served_at(site.said("scaler")), "more-agents")
-    assert other.replicas() == 1
+    site.start_agent("agents-1", *OWN)
+    wait_until(lambda: other.replicas() == 1, "the scaler has seen the agent")
+    # KEDA knows of its own Job: the number stays, and one more is to be started.
+    assert caller.replicas() == 2, "two are wanted, one of which is there"
     site.start_agent("agents-2", *OWN)
     site.check_done("nightly")
     wait_until(lambda: caller.replicas() == 0 and not other.is_active(), "nobody is wanted")

@@ -239,10 +239,10 @@ async def two_jobs(bench: Bench) -> None:
 def test_results_that_raise_pause_their_own_job_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     complete = attempts._complete_attempt
 
-    def broken(state: Any, node: Any, step: Any, *more: Any) -> None:
-        if step.step_id == 1:
+    def broken(state: Any, node: Any, job: Any, *more: Any) -> None:
+        if job.job_key == 1:
             raise ZeroDivisionError("planted")
-        complete(state, node, step, *more)
+        complete(state, node, job, *more)
 
     monkeypatch.setattr(attempts, "_complete_attempt", broken)
 
