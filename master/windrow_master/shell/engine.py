@@ -24,6 +24,7 @@ from windrow_master.shell.committer import Committer
 from windrow_master.shell.earlier import EarlierJobs
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.open_jobs import OpenJobs
+from windrow_master.shell.planner_processes import PlannerProcesses
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.reusing import Reuse
@@ -58,6 +59,7 @@ class Engine:
         readable: Roots | None,
         watchers: Watchers,
         reporter: Reporter,
+        planners: PlannerProcesses,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         """Load the core from `snapshot`: what the store held when it was opened. Nothing runs before `start`.
@@ -93,6 +95,7 @@ class Engine:
             artifacts,
             store.reader(),
             config.limits,
+            planners,
         )
         self.carrier = Carrier(
             core, self.open_jobs, starter, self._finisher, reuse, watchers, self.sorted_rows, reporter

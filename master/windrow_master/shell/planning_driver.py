@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import struct
+from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
@@ -20,9 +21,9 @@ from windrow_master.core.ids import StepId
 from windrow_master.core.records import PLAN_RECORD, RANK
 from windrow_master.crash_points import reach
 from windrow_master.files.errors import StateDamaged
-from windrow_master.helper_process import command_of
 from windrow_master.planning.no_input import groups_without_input
 from windrow_master.shell.errors import CommandFailed
+from windrow_master.shell.planner_processes import start_planner
 from windrow_master.store.errors import DatabaseDamaged
 
 MESSAGE_HEAD = struct.Struct("<II")
@@ -86,6 +87,7 @@ class PlanningDriver:
         earlier: Callable[[Sequence[tuple[int, int]]], tuple[TakenOver, ...]] | None = None,
         header: bytes | None = None,
         has_room: Callable[[bool], bool] = lambda paused: True,
+        start_process: Callable[[], Awaitable[Process]] = start_planner,
     ) -> None:
         """`request`: as in docs/contracts.md, section 3, without its checkpoint. `checkpoint()` returns the stored one.
 
@@ -93,6 +95,7 @@ class PlanningDriver:
         `earlier`: turns pairs of a new mini-batch and the equal one of an earlier job into outcomes (`shell.earlier`);
         it runs in a thread. `header`: that of the earlier job's rows.
         `has_room(paused)`: whether the step may have more mini-batches now (`core.plans.must_wait`).
+        `start_process`: raises OSError (`PlannerProcesses.start`).
         """
         self._step_id = step_id
         self._request = request
@@ -102,8 +105,8 @@ class PlanningDriver:
         self._earlier = earlier
         self._header = header
         self._has_room = has_room
+        self._start_process = start_process
         self._task: asyncio.Task[None] | None = None
-        self._process: asyncio.subprocess.Process | None = None
 
     def start(self) -> None:
         """Start planning, in a task."""
@@ -197,12 +200,7 @@ class PlanningDriver:
 
         Raises OSError if it cannot be started.
         """
-        process = await asyncio.create_subprocess_exec(
-            *command_of("windrow_master.planning"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        process = await self._start_process()
         with suppress(OSError):  # it has ended
             os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + self._turn.nice)
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None

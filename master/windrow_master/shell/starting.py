@@ -30,6 +30,7 @@ from windrow_master.shell.earlier import EarlierJobs, EarlierStep, Index, Nothin
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.output_values import ValueUnreadable, needed_of, read_values
+from windrow_master.shell.planner_processes import PlannerProcesses
 from windrow_master.shell.planning_driver import PlanningDriver
 from windrow_master.shell.preparation import PreparationFailed, make_folders, planning_request, resolve
 from windrow_master.shell.project_turns import ProjectThreads, ProjectTurns
@@ -63,6 +64,7 @@ class Starter:
         artifacts: ArtifactFolder,
         reader: StoreReader,
         limits: Limits | None = None,
+        planners: PlannerProcesses | None = None,
     ) -> None:
         """`places`: opens the folders of outputs. `artifacts`: the code of jobs."""
         self._reader = reader
@@ -78,6 +80,7 @@ class Starter:
         self._submit: Submit
         self._beginning: dict[StepId, asyncio.Task[None]] = {}
         self._planners: dict[StepId, PlanningDriver] = {}
+        self._processes = planners or PlannerProcesses()
         self._turns = ProjectTurns()
         self._threads = ProjectThreads(THREADS, OF_ONE_PROJECT, "steps")
 
@@ -224,6 +227,7 @@ class Starter:
                 None if taken is None else partial(self._earlier.outcomes, taken[0]),
                 None if taken is None else taken[0].row.header,
                 partial(jobs.has_room, step),
+                self._processes.start,
             )
             self._planners[step.step_id] = driver
             driver.start()
