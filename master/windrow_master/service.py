@@ -39,7 +39,6 @@ from windrow_master.rpc.node_views import NodeViews
 from windrow_master.rpc.session_guard import SessionGuard
 from windrow_master.rpc.usage_call import UsageCall
 from windrow_master.run_values import RunValues
-from windrow_master.shell.planner_processes import PlannerProcesses
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.standby import Standby
 from windrow_master.state_folder.opening import StateFolder
@@ -107,9 +106,12 @@ class MasterService:
 
     async def _serve(self, folder: StateFolder) -> int:
         config, files, store = self._config, folder.files, folder.store
-        planners = PlannerProcesses()
+        planners = None
         if config.embedded and config.takes_agents:
             # Whoever has started this master waits to submit.
+            from windrow_master.shell.planner_processes import PlannerProcesses
+
+            planners = PlannerProcesses()
             await planners.have_one_at_hand()
         # Before the state is read: files that cannot be used end the start.
         config.join_token(), config.client_token()
@@ -268,7 +270,8 @@ class MasterService:
         if identity is not None:
             await identity.close()
         await uploads.close()
-        await planners.close()
+        if planners is not None:
+            await planners.close()
         made = engine() if engine.cache_info().currsize else None
         if made is not None:
             await made.end_work()

@@ -33,7 +33,7 @@ def client(cluster: Cluster) -> Iterator[Client]:
 
 
 def endless(cluster: Cluster, name: str) -> Work:
-    """A job that takes minutes. Its pauses are much longer than what Windrow takes for a mini-batch, on a slow machine too."""
+    """A job that takes minutes. Its pauses are longer than what a slow machine takes for a mini-batch."""
     return Work(cluster, name, items=3000, pause_s=0.3)
 
 

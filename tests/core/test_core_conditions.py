@@ -218,4 +218,4 @@ def _of(again: tuple[Iteration, ...], follows: str) -> tuple[Iteration, ...]:
 
 
 def _fields(settings: StepSettings) -> dict[str, object]:
-    return {name: getattr(settings, name) for name in StepSettings.__dataclass_fields__}
+    return {name: getattr(settings, name) for name in StepSettings._fields}

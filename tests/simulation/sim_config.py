@@ -193,15 +193,15 @@ def draw_config(rng: Random) -> Config:
     if rng.random() > 0.75:
         config.bad_items, config.deadly_items = rng.choice([0.02, 0.1, 0.3]), rng.choice([0.0, 0.3, 1.0])
         for job in config.jobs:
-            job.settings = tuple(replace(step, split=rng.choice([0, 1, 1, 3])) for step in job.settings)
+            job.settings = tuple(step._replace(split=rng.choice([0, 1, 1, 3])) for step in job.settings)
     if rng.random() < 0.3:
         config.straggling = rng.choice([0.02, 0.2])
         for job in config.jobs:
-            job.settings = tuple(replace(step, speculate=True) for step in job.settings)
+            job.settings = tuple(step._replace(speculate=True) for step in job.settings)
     if not large and rng.random() < 0.15:
         for job in config.jobs:
             rate_per_s = rng.choice([3.0, 10.0, 50.0])
-            job.settings = tuple(replace(step, rate_per_s=rate_per_s) for step in job.settings)
+            job.settings = tuple(step._replace(rate_per_s=rate_per_s) for step in job.settings)
     return config
 
 
@@ -221,7 +221,7 @@ def _follow(rng: Random, jobs: list[JobPlan], faults_until_s: float) -> JobPlan:
 def _bound(rng: Random, job: JobPlan) -> None:
     """Some steps run on few nodes only, and some jobs go on when a step has failed."""
     counts = [rng.choice([None, None, None, 1, 2]) for _ in job.settings]
-    job.settings = tuple(replace(step, instance_count=count) for step, count in zip(job.settings, counts, strict=True))
+    job.settings = tuple(step._replace(instance_count=count) for step, count in zip(job.settings, counts, strict=True))
     job.continue_on_step_failure = rng.random() < 0.3
     job.retries = rng.choice([0, 1, 2])
 
@@ -299,7 +299,7 @@ def _gather(rng: Random, config: Config) -> None:
         most = min((plan.queues[job.project].cluster.limit for plan in config.queues), default=math.inf)
         if most >= 2 and rng.random() < 0.5:
             min_nodes = rng.randint(2, int(min(most, config.agents)))
-            job.settings = tuple(replace(step, min_nodes=min_nodes) for step in job.settings)
+            job.settings = tuple(step._replace(min_nodes=min_nodes) for step in job.settings)
 
 
 def _admit_few(rng: Random, config: Config, projects: Sequence[str]) -> None:
@@ -334,8 +334,7 @@ def _draw_needs(rng: Random, config: Config) -> None:
         at = rng.randrange(config.agents)
         slots, memory, gpus = config.slots_of_each[at], config.memory_of_each[at], config.gpus_of_each[at]
         cpus = rng.choice([None, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0])
-        needs = replace(
-            job.settings[0],
+        needs = job.settings[0]._replace(
             cpus_per_worker=None if cpus is None else min(cpus, slots),
             memory_per_worker=min(rng.choice([0, 0, 0, 1, 3, 6, 16]) * GB, memory),
             gpus_per_worker=min(rng.choice([0, 0.25, 0.3, 0.6, 0.6, 1, 2]), gpus),

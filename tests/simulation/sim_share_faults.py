@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -197,7 +196,7 @@ def owners_with(**changed: float) -> Iterator[None]:
     original = shares._owner
 
     def owner(*arguments: Any) -> Owner:
-        return replace(original(*arguments), **changed)  # type: ignore[arg-type]
+        return original(*arguments)._replace(**changed)
 
     with patch.object(shares, "_owner", owner):
         yield

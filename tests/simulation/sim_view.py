@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from sim_tables import MemoryTables
@@ -21,7 +20,7 @@ VOLATILE_COUNTERS = ("leased",)
 
 def document_of(settings: tuple[StepSettings, ...], *, continue_on_step_failure: bool = False) -> bytes:
     """A job document that holds nothing but settings."""
-    return json.dumps([continue_on_step_failure, [asdict(step) for step in settings]]).encode()
+    return json.dumps([continue_on_step_failure, [step._asdict() for step in settings]]).encode()
 
 
 def settings_of(document: bytes) -> JobSettings:

@@ -1,7 +1,5 @@
 """What the core wants done outside. Names begin with a verb. Effects in AFTER_COMMIT wait for the group's commit."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId

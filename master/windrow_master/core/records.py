@@ -4,8 +4,6 @@ One NamedTuple a table; `Dirty` is what one group of commands changed. The core 
 transaction. Plain values only (int, float, str, bytes, None), so that a store binds them as they are.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from array import array
@@ -389,14 +387,14 @@ class StepSnapshot:
     step: StepRow
     states: bytearray = field(default_factory=bytearray)
     """MiniBatchState, one byte each."""
-    item_firsts: array[int] = field(default_factory=lambda: array("Q"))
-    item_counts: array[int] = field(default_factory=lambda: array("I"))
-    recipe_offsets: array[int] = field(default_factory=lambda: array("Q"))
-    recipe_lengths: array[int] = field(default_factory=lambda: array("I"))
-    recipe_crcs: array[int] = field(default_factory=lambda: array("I"))
-    lease_ids: array[int] = field(default_factory=lambda: array("Q"))
+    item_firsts: "array[int]" = field(default_factory=lambda: array("Q"))
+    item_counts: "array[int]" = field(default_factory=lambda: array("I"))
+    recipe_offsets: "array[int]" = field(default_factory=lambda: array("Q"))
+    recipe_lengths: "array[int]" = field(default_factory=lambda: array("I"))
+    recipe_crcs: "array[int]" = field(default_factory=lambda: array("I"))
+    lease_ids: "array[int]" = field(default_factory=lambda: array("Q"))
     """The attempt whose outcome counts, 0 while there is none."""
-    ranks: array[int] = field(default_factory=lambda: array("Q"))
+    ranks: "array[int]" = field(default_factory=lambda: array("Q"))
     """The higher, the sooner it runs; empty: the mini-batches of this step have none."""
     attempts: list[EarlierAttempt] = field(default_factory=list)
     """Of QUEUED mini-batches, oldest first."""

@@ -2,8 +2,6 @@
 docs/reference/azure-ml/parallel-job.md#parallel-steps, #program-arguments, #retries.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -57,8 +55,7 @@ class Iteration(NamedTuple):
     output: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepSettings:
+class StepSettings(NamedTuple):
     """Settings of one step, validated before they get here.
 
     Not the client's `StepSettings`, which reads them from a job file.

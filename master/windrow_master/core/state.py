@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from windrow_master.core.outlook import Outlook
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Step:
     """One step of a job. `row()` is its stored form. Arrays are dropped when the step has ended.
 
@@ -144,7 +144,7 @@ class Step:
         return Past(()) if tries is None else Past(tuple(tries.nodes), tries.failures[Budget.OOMS] > 0)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """One job. Not the client's `Job`, which is a copy of one moment."""
 
@@ -219,7 +219,7 @@ class Queue(NamedTuple):
         return QueueRow(self.name, self.settings.to_json().encode(), self.revision, self.change_time, self.changed_by)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Group:
     """How the nodes that are in the same pools are shared out (`shares`)."""
 
@@ -242,7 +242,7 @@ class Group:
     """The last decision."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Shares:
     """How the cluster is shared out (`shares`). Volatile."""
 
@@ -269,7 +269,7 @@ class Charge(NamedTuple):
     kind: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FleetView:
     """What this master knows of fleets beside their rows. Volatile."""
 
@@ -290,7 +290,7 @@ TOLD_STEPS_KEPT = 1_000
 _ASIDE = "Set aside for a step of another project."
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Node:
     """One node, in its present incarnation.
 
@@ -451,7 +451,7 @@ class Contained:
         return True
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class CoreState:
     """All that the core knows.
 

@@ -59,12 +59,13 @@ class Engine:
         readable: Roots | None,
         watchers: Watchers,
         reporter: Reporter,
-        planners: PlannerProcesses,
+        planners: PlannerProcesses | None,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         """Load the core from `snapshot`: what the store held when it was opened. Nothing runs before `start`.
 
         `kept`: folders that no job writes to. `readable`: the roots that inputs must be below; anywhere if None.
+        `planners`: those that have been started already; the caller closes them.
         `on_fatal`: ends the process. Raises DatabaseDamaged.
         """
         files, store = folder.files, folder.store

@@ -10,7 +10,7 @@ from windrow_master.helper_process import command_of
 
 
 async def start_planner() -> Process:
-    """Start a process that waits for its request (`windrow_master.planning`). Raises OSError if it cannot be started."""
+    """Start a process that waits for its request (`windrow_master.planning`). Raises OSError if it cannot."""
     return await asyncio.create_subprocess_exec(
         *command_of("windrow_master.planning"),
         stdin=asyncio.subprocess.PIPE,

@@ -1,10 +1,8 @@
 """Rows of a store beyond those that the core marks dirty: where output is, and what readers page through."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 
@@ -209,7 +207,7 @@ class WorkerTotals(NamedTuple):
     peak_rss_kib: int
     last_lease_id: int = 0
 
-    def plus(self, other: WorkerTotals) -> WorkerTotals:
+    def plus(self, other: Self) -> Self:
         """The sums of both, under the name of the first."""
         return self._replace(
             **{name: getattr(self, name) + getattr(other, name) for name in _ADDED},

@@ -7,8 +7,6 @@ The records are named tuples, not dataclasses, which would add 12 ms of imports 
 `record._replace(...)` makes a copy with other values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -299,7 +297,7 @@ class EffectiveStep(NamedTuple):
         return self.arguments if self.command is None else (self.command,)
 
 
-def values_needed(job: EffectiveJob) -> dict[tuple[str, str], bool]:
+def values_needed(job: "EffectiveJob") -> dict[tuple[str, str], bool]:
     """The outputs, by step and name, whose value another step needs. True: it is a condition, so it is a boolean."""
     needed: dict[tuple[str, str], bool] = {}
     for step in job.steps:
@@ -415,7 +413,7 @@ class EffectiveJob(NamedTuple):
         return to_json(self)
 
     @classmethod
-    def from_json(cls, document: str | bytes) -> EffectiveJob:
+    def from_json(cls, document: str | bytes) -> "EffectiveJob":
         """Reads and checks a document. Raises `document.DocumentError` with everything that is wrong."""
         from windrow.spec.effective.document import from_json
 

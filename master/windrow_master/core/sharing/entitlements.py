@@ -35,8 +35,7 @@ all yields.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(NamedTuple):
     """A project. `quota`: what it is guaranteed of each resource; `limit`: what it never has more of. Its `priority`
     and `weight` are those of what it uses beyond its quota.
     """
@@ -48,7 +47,7 @@ class Owner:
     priority: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Claim:
     """A step that has workers, or could use some. `demand`: how many it could use now. `held`: how many it has.
     `need`: what one worker takes of each resource, and `cost` the dominant share of that. `rank`: higher goes first;
@@ -74,7 +73,7 @@ class Claim:
         self.cost = max(self.need)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Owed:
     """What projects and steps have had too little of, in dominant share times seconds. Volatile: a new master begins
     with nothing owed.
@@ -84,8 +83,7 @@ class Owed:
     steps: dict[StepId, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Entitlements:
+class Entitlements(NamedTuple):
     """The answer. `projects`, `steps`: fair shares, as dominant shares. `budgets`: what a project may use of each
     resource. `workers`: whole ones; steps without any are not named.
     """
@@ -112,7 +110,7 @@ def entitle(claims: Sequence[Claim], owners: Mapping[str, Owner], owed: Owed) ->
         tuple(max(0.0, bound - at) for bound, at in zip(bounds, taken, strict=True))
         for bounds in (owner.quota, owner.limit)
     )
-    workers = _whole(rest, {**owners, owner.name: replace(owner, quota=quota, limit=limit)}, owed, left).workers
+    workers = _whole(rest, {**owners, owner.name: owner._replace(quota=quota, limit=limit)}, owed, left).workers
     workers[first.step_id] = count
     return Entitlements(found.projects, found.steps, found.budgets, workers)
 

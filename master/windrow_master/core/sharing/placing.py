@@ -32,7 +32,7 @@ _ROOMS_TRIED = 8
 """On so many nodes room is looked for in one decision, and on so many others for what has to go."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Place:
     """A node. `processors`: how many it has. `total`: what it has of each resource, in its own unit. `workers`: how
     many each step has, and `since`: when a step got its last one. Workers are placed there.
@@ -94,7 +94,7 @@ def _fitting(rooms: Sequence[float], need: Vector, most: int) -> int:
     return max(0, most)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Allowance:
     """What is left for the crews of one project together, of each resource in its own unit: of its quota, or of its
     limit. Below 0, they have more. Resources at the end that `room` does not have are not counted.
@@ -111,7 +111,7 @@ class Allowance:
         self.room = [room - count * each for room, each in zip(self.room, need, strict=False)]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Crew:
     """The workers of a step. `entitled`: how many it should have. `need`: what one takes of each resource, unless a
     node may have more of them than processors (`need_on`). `on`: how many it has, by node; it changes while workers
@@ -204,7 +204,7 @@ class Crew:
         at.count_room()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Layout:
     """Crews and places from one decision to the next: what has not changed is not looked at again.
 
