@@ -35,15 +35,16 @@ def main(arguments: list[str]) -> int:
 def _serve(config: AgentConfig) -> int:
     # Not at the top: a bad configuration is reported without waiting for imports.
     from windrow.common import garbage_collector
+    from windrow.common.hidden_process import hide_process
     from windrow.common.journal import log, open_journal
     from windrow.common.open_files import TooFewOpenFiles, need_open_files, raise_open_files
 
     from windrow_agent.agent import Agent
-    from windrow_agent.node import kernel, resources
+    from windrow_agent.node import resources
     from windrow_agent.node.identity import FolderInUse, Identity
     from windrow_agent.session.session import NotAdmitted
 
-    kernel.forbid_dumps()
+    hide_process()
     slots = config.slots or resources.cpu_count()
     try:
         need_open_files("The agent", slots)

@@ -7,15 +7,16 @@ import logging
 import sys
 from pathlib import Path
 
+from windrow.common.hidden_process import hide_process
 from windrow.common.open_files import TooFewOpenFiles, need_open_files, raise_open_files
 
-from windrow_master.config import guard_process, parse
+from windrow_master.config import parse
 
 
 def main() -> int:
     """Run a master; return its exit code."""
     config = parse(sys.argv[1:])
-    guard_process()
+    hide_process()
     try:
         need_open_files("The master", 0)
     except TooFewOpenFiles as error:

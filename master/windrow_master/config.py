@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +19,6 @@ from windrow.storage.urls import is_remote
 from windrow_master.datastores import Datastores
 from windrow_master.limits import BadLimit, Limits, read_limits
 
-PR_SET_DUMPABLE = 4
 JOB_LOGS_MAX = 4 << 30
 _LISTEN = re.compile(r"unix:.+|.*:[0-9]{1,5}", re.DOTALL)
 
@@ -275,9 +272,3 @@ def _check_datastores(parser: CommandLine, given: argparse.Namespace, places: Ma
 def _is_in(path: str, folder: str) -> bool:
     """Whether a path without links lies below a folder."""
     return path.startswith(folder.rstrip("/") + "/")
-
-
-def guard_process() -> None:
-    """Hide this process's memory and environment from the user's scripts."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

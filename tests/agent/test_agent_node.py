@@ -359,8 +359,8 @@ def test_the_secret_of_a_node_is_made_once_and_belongs_to_its_folder(tmp_path: P
 def test_an_agent_cannot_be_dumped() -> None:
     """There are credentials in its memory. In a process of its own: the tests' own process stays as it is."""
     code = (
-        "import ctypes; from windrow_agent.node import kernel; "
-        "assert kernel.forbid_dumps() and kernel.become_subreaper(); print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
+        "import ctypes; from windrow.common.hidden_process import hide_process; from windrow_agent.node import kernel; "
+        "assert hide_process() and kernel.become_subreaper(); print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "0\n"
 

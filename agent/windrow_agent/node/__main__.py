@@ -11,11 +11,13 @@ import socket
 import subprocess
 import sys
 
+from windrow.common.hidden_process import hide_process
+
 from windrow_agent.node import control_groups, resources
 from windrow_agent.node.gpu_driver import Reading
 from windrow_agent.node.gpu_watch import look_once
 from windrow_agent.node.gpus import AMD, given_devices, in_first_namespace, places_of
-from windrow_agent.node.kernel import become_subreaper, forbid_dumps
+from windrow_agent.node.kernel import become_subreaper
 from windrow_agent.node.mps import pipe_folder
 from windrow_agent.node.oom import OomCounter
 
@@ -39,7 +41,7 @@ def look() -> dict[str, object]:
             "pidfd_open": _pidfd(),
             "PR_SET_PDEATHSIG": _pdeathsig(),
             "PR_SET_CHILD_SUBREAPER": become_subreaper(),
-            "PR_SET_DUMPABLE": forbid_dumps(),
+            "PR_SET_DUMPABLE": hide_process(),
             "SOCK_SEQPACKET": _seqpacket(),
             "memfd_create": _memfd(),
         },

@@ -6,18 +6,15 @@ import ctypes
 import os
 from typing import TypedDict
 
-_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> bool:
     """Makes orphaned descendants our children, so that they can be found and killed. False if that is not possible."""
-    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def forbid_dumps() -> bool:
-    """Forbids core dumps, and other processes of this user to read our memory: it holds credentials."""
-    return _prctl(_PR_SET_DUMPABLE, 0)
+    try:
+        return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
 
 
 class Apart(TypedDict):
@@ -40,10 +37,3 @@ def apart() -> Apart:
         # Only the leader of a session can give it one, so it stays like this.
         return {"start_new_session": False, "process_group": 0}
     return {"start_new_session": True, "process_group": None}
-
-
-def _prctl(option: int, value: int) -> bool:
-    try:
-        return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
-    except (OSError, AttributeError):
-        return False

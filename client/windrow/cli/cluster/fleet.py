@@ -6,22 +6,25 @@ import csv
 import io
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from windrow.cli import exit_codes
 from windrow.cli.messages import RawOutput, say
 from windrow.cli.options.declared import Argument, Option, command
 from windrow.cli.options.shared import Master, open_served
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
+from windrow.common.hidden_process import hide_process
 from windrow.common.quantities import brief_duration, counted, duration, size
 from windrow.common.spreadsheet_cells import as_texts
 from windrow.errors import MasterUnreachable, UsageError
 
 if TYPE_CHECKING:
+    from windrow.sdk.client import Client
     from windrow.sdk.fleet import Allocation, Fleet, FleetGroup
 
 NOT_HERE = "Runs on this machine have no fleets: they bring their own agent."
@@ -58,17 +61,13 @@ def run(
     operate for all projects.
     """
     from windrow.fleet.file import load_fleet_file
-    from windrow.storage.credentials import hide_process
 
-    # It has a token that admits it everywhere, and scripts may run here as its user (provider: process).
-    hide_process()
+    hide_process()  # it has a token that admits it everywhere, and scripts may run here as its user
     read = load_fleet_file(file)
     for warning in read.warnings:
         say(f"warning: {warning}")
-    with open_served(master, NOT_HERE) as client:
+    with _open_for_program(master) as client:
         connection = client.connection
-        connection.patience_s = PATIENCE_S
-        connection.on_wait = lambda message: None  # the program says so itself
         for group in read.fleet.groups:
             if connection.secure and not group.agent.ca_file:
                 raise UsageError(
@@ -88,18 +87,7 @@ def run(
                     out(line, whole=True)
                 raise
             return exit_codes.DONE
-        from windrow.common.journal import log_to_console
-
-        log_to_console()
-        program = FleetProgram(read.fleet, connection, client.address)
-        _stop_by_signals(program.stop)
-        return program.run()
-
-
-def _stop_by_signals(stop: Callable[[], None]) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda number, frame: stop())
+        return _run_program(lambda: FleetProgram(read.fleet, connection, client.address))
 
 
 @command(epilog="Example: windrow fleet scaler --listen 0.0.0.0:6000 --tls-file tls.pem")
@@ -120,19 +108,46 @@ def scaler(
     """
     from windrow.fleet.scaler import ScalerProgram, check_guards
 
+    hide_process()
     check_guards(listen, tls_file, insecure=insecure)
+    with _open_for_program(master) as client:
+
+        def make() -> ScalerProgram:
+            try:
+                return ScalerProgram(client.connection, listen, tls_file)
+            except OSError as error:
+                raise UsageError(str(error)) from error
+
+        return _run_program(make)
+
+
+class _Program(Protocol):
+    def stop(self) -> None:
+        """End soon."""
+
+    def run(self) -> int:
+        """Run until `stop`; return the exit code."""
+
+
+@contextmanager
+def _open_for_program(master: str | None) -> Iterator[Client]:
+    """A client for a program that has a token for all projects, and says itself when the master is away."""
     with open_served(master, NOT_HERE) as client:
         client.connection.patience_s = PATIENCE_S
-        client.connection.on_wait = lambda message: None  # the program says so itself
-        from windrow.common.journal import log_to_console
+        client.connection.on_wait = lambda message: None
+        yield client
 
-        log_to_console()
-        try:
-            program = ScalerProgram(client.connection, listen, tls_file)
-        except OSError as error:
-            raise UsageError(str(error)) from error
-        _stop_by_signals(program.stop)
-        return program.run()
+
+def _run_program(make: Callable[[], _Program]) -> int:
+    """Run a program until a signal ends it; return its exit code."""
+    from windrow.common.journal import log_to_console
+
+    log_to_console()
+    program = make()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: program.stop())
+    return program.run()
 
 
 @command(epilog="Example: windrow fleet list --format json")
