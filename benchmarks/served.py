@@ -104,7 +104,7 @@ class Served:
             token.touch(0o600)
             token.write_text(self._client_token)
             command += ["--client-token-file", str(token)]
-        self.master = master = self._start("master", command, stdout=subprocess.PIPE)
+        self.master = master = self.start("master", command, stdout=subprocess.PIPE)
         readable, _, _ = select.select([master.stdout], [], [], 60)
         if not readable:
             raise RuntimeError("the master did not say within 60 s that it is ready")
@@ -133,7 +133,7 @@ class Served:
         address = through.address if through is not None else self.address
         folder = self._folder / name
         command = ["agent", "--master", address, "--folder", str(folder), "--node-id", name, "--slots", str(slots)]
-        return self._start(name, [*command, *options])
+        return self.start(name, [*command, *options])
 
     def link(self) -> Link:
         """A new link to the master."""
@@ -141,7 +141,8 @@ class Served:
         self._links.append(Link(host, int(port)))
         return self._links[-1]
 
-    def _start(self, name: str, command: list[str], stdout: int = subprocess.DEVNULL) -> psutil.Popen:
+    def start(self, name: str, command: Sequence[str], stdout: int = subprocess.DEVNULL) -> psutil.Popen:
+        """Start another command of Windrow; `name`: of the file for its errors."""
         with (self._folder / f"{name}.stderr").open("wb") as errors:
             process = psutil.Popen(
                 [WINDROW, *command], cwd=self._folder, env=os.environ | {"PYTHONPATH": str(ROOT), **self._environment},

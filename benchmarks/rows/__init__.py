@@ -14,6 +14,7 @@ from benchmarks.rows import (
     data_cache,
     efficiency,
     fairness,
+    fleet,
     flood,
     many_jobs,
     million_files,
@@ -54,5 +55,6 @@ ROWS: list[Row] = [
         sharing,
         fairness,
         many_jobs,
+        fleet,
     )
 ]
