@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windrow.common.allocation_name import is_allocation_name
 from windrow.rpc.address import stays_here
 
 NODE_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
-ALLOCATION = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-
 
 SANDBOX_MODES = ("off", "auto", "given", "strict")
 CONTROL_GROUP_MODES = ("off", "auto", "required")
@@ -212,7 +211,7 @@ class AgentConfig:
                 f"node_id is {self.node_id!r}; it must begin with a letter or digit, "
                 "followed by up to 63 letters, digits, '.', '_' or '-'"
             )
-        if self.allocation and not ALLOCATION.fullmatch(self.allocation):
+        if self.allocation and not is_allocation_name(self.allocation):
             raise BadConfig(
                 f"allocation is {self.allocation!r}; it must be at most 40 lower-case letters, digits and '-', as the "
                 "fleet has named it"

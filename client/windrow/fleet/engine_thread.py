@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from windrow.common.allocation_name import is_allocation_name
 from windrow.common.journal import say
 from windrow.common.secret_values import shown_text
-from windrow.fleet.names import is_name
 from windrow.fleet.provider import Provider, Refused, Request, Seen, State, Unreachable
 
 LIST_S = 2.0
@@ -198,7 +198,7 @@ class EngineThread:
         """
         found = []
         for one in seen:
-            if is_name(one.name):
+            if is_allocation_name(one.name):
                 found.append(one._replace(engine_id=_text(one.engine_id, ENGINE_ID_MAX)))
             elif len(self._misnamed) < MISNAMED_TOLD and one.name not in self._misnamed:
                 self._misnamed.add(one.name)

@@ -8,12 +8,6 @@ import secrets
 
 _WORDS_MAX = 10
 _STAYS, _LEAVES = "s", "x"
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-
-
-def is_name(text: str) -> bool:
-    """Whether this can be the name of an allocation."""
-    return _NAME.fullmatch(text) is not None
 
 
 def prefix_of(fleet: str, group: str) -> str:

@@ -9,7 +9,6 @@ refused.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -40,7 +39,6 @@ NODE_OFFERS_MAX: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
     }
 )
 """The most that one node offers."""
-_ALLOCATION: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _PERCENT_MAX: Final = 100.0
 _DATE_S_MAX: Final = 253_402_300_799
 """The end of the year 9999, with which calendars end."""
@@ -111,11 +109,6 @@ def too_much_for_a_node(resources: node_pb2.NodeResources, pools: int) -> str:
         if (offered := getattr(resources, name)) > most:
             return f"offers {offered:,} {words}; a node has at most {most:,}"
     return f"is in {pools:,} pools; a node is in at most {POOLS_MAX}" if pools > POOLS_MAX else ""
-
-
-def is_allocation(name: str) -> bool:
-    """Whether a text can be the name of an allocation of a fleet."""
-    return _ALLOCATION.fullmatch(name) is not None
 
 
 def keep_heartbeat_in_bounds(heartbeat: agent_service_pb2.HeartbeatRequest) -> None:

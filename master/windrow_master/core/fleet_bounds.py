@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from windrow.common.allocation_name import is_allocation_name
 from windrow.common.secret_values import shown_text
 
-from windrow_master.core.bounds import NODE_OFFERS_MAX, is_allocation
+from windrow_master.core.bounds import NODE_OFFERS_MAX
 from windrow_master.core.fleets import ALLOCATIONS_MAX
 from windrow_master.core.states import AllocationState
 
@@ -85,7 +86,7 @@ def _not_a_name(text: str, of: str) -> str:
 
 
 def _why_unnamed(allocation: str, group: str) -> str:
-    if not is_allocation(allocation):
+    if not is_allocation_name(allocation):
         return (
             f"{allocation[:80]!r} is not a valid name of an allocation: use at most 40 lower-case letters, digits and "
             "'-'."

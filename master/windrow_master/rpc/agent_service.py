@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import grpc
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
+from windrow.common.allocation_name import is_allocation_name
 from windrow.common.journal import Repeated, say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as pb
 from windrow.rpc.v1 import agent_service_pb2_grpc, node_pb2, work_pb2
 
 from windrow_master.core import commands
-from windrow_master.core.bounds import is_allocation, keep_heartbeat_in_bounds, too_much_for_a_node
+from windrow_master.core.bounds import keep_heartbeat_in_bounds, too_much_for_a_node
 from windrow_master.core.commands import HeldLease
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.pools import pools_of
@@ -154,7 +155,7 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
                 "NODE_INVALID",
                 f"The node {request.node_id} {too_much}. Start its agent with fewer: windrow agent --help",
             )
-        if request.allocation and not is_allocation(request.allocation):
+        if request.allocation and not is_allocation_name(request.allocation):
             await errors.abort(
                 context,
                 grpc.StatusCode.INVALID_ARGUMENT,

@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from windrow.common.allocation_name import is_allocation_name
 from windrow.common.signal_names import signal_name
-from windrow.fleet import names
 from windrow.fleet.provider import Refused, Request, Seen, State, Unreachable
 from windrow.fleet.providers.ssh import commands, scripts
 from windrow.fleet.providers.ssh.settings import SshSettings
@@ -125,7 +125,7 @@ class SshProvider:
 def _seen(line: str, host: str) -> Seen | None:
     """An allocation, of a line of `scripts.list_all`; None if it is none."""
     name, number, state = (*line.split(" ", 2), "", "")[:3]
-    if not names.is_name(name):
+    if not is_allocation_name(name):
         return None
     number = number if number.isdecimal() else "-"
     cancelled, words = state.startswith("cancelled "), state.removeprefix("cancelled ").split()
