@@ -33,10 +33,10 @@ class Programs(NamedTuple):
 
     @property
     def plugins(self) -> str:
-        """Slurm's PluginDir; "": the one it was built with."""
+        """Slurm's PluginDir; "": the one it was built with. A machine may have some of the packages."""
         if self.root == Path("/"):
             return ""
-        return str(next(self.root.glob("usr/lib/*/slurm-wlm")))
+        return ":".join(str(found) for root in (self.root, Path("/")) for found in root.glob("usr/lib/*/slurm-wlm"))
 
     def path_of(self, program: str) -> str:
         """Where a program is."""
