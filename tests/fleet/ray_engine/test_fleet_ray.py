@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from installed_packages import is_installed
+from ray_cluster import NEEDS_RAY, RayCluster
 from windrow.fleet import provider_kit
 from windrow.fleet.provider import AgentCommand, Refused, Request, Seen, Shape, State, Unreachable
 from windrow.fleet.providers.ray import ray_provider
@@ -20,59 +21,14 @@ from windrow.fleet.providers.ray.ray_provider import RayProvider
 from windrow.fleet.providers.ray.settings import RaySettings
 
 pytestmark = [
-    pytest.mark.skipif(not is_installed("ray"), reason="Ray is not installed: pip install ray"),
+    NEEDS_RAY,
     pytest.mark.timeout(600, func_only=True),
 ]
 
 DEADLINE_S = 180.0
 STAYS = ("sleep", "3600")
 CPUS = 2
-"""Of each node. The first has none to give: nothing is started on it."""
-
-
-class RayCluster:
-    """A cluster by Ray's own utility, in a process of its own: this one would be ended with the cluster."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("ray_nodes.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            # So long it waits for its own parts, on a machine that has much else to do.
-            env={**os.environ, "RAY_raylet_start_wait_time_s": "300"},
-            start_new_session=True,
-        )
-        self.address = self._read()
-
-    def add_node(self) -> str:
-        """Add a node with room; its id."""
-        return self.tell("add", str(CPUS))
-
-    def kill_node(self, node: str) -> None:
-        """End all of a node at once, without notice."""
-        self.tell("kill", node)
-
-    def tell(self, *words: str) -> str:
-        assert self._process.stdin is not None
-        self._process.stdin.write(" ".join(words) + "\n")
-        self._process.stdin.flush()
-        return self._read()
-
-    def end(self) -> None:
-        if self._process.poll() is None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            self._process.wait()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-
-    def _read(self) -> str:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("> "):
-                return line[2:].strip()
-        raise AssertionError("the process of the cluster has ended")
+"""Of each node, but for the first."""
 
 
 class Group:
@@ -112,7 +68,7 @@ def cluster() -> Iterator[RayCluster]:
     made = RayCluster()
     try:
         for _ in range(2):
-            made.add_node()
+            made.add_node(CPUS)
         yield made
     finally:
         made.end()
@@ -156,8 +112,45 @@ def test_agents_live_on_when_the_fleet_and_its_job_in_ray_have_ended(group: Grou
     os.kill(int(file.read_text()), 0)
 
 
+SLOW = """\
+import pathlib, runpy, sys, time
+import ray
+side, gate, made = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)), ray.remote
+def remote(actor):
+    gate.with_suffix(".reached").touch()
+    while not gate.exists():
+        time.sleep(0.01)
+    return made(actor)
+ray.remote = remote
+runpy.run_path(side, run_name="__main__")
+"""
+"""The side of the cluster, which is slow to make an actor."""
+
+
+def test_what_a_killed_program_is_still_submitting_is_found_by_the_next(group: Group, tmp_path: Path) -> None:
+    request, gate = group.request(*STAYS), tmp_path / "gate"
+    told = {"name": request.name, "arguments": STAYS, "environment": {}, "cpus": 1, "gpus": 0, "memory": 0}
+    words = [sys.executable, "-c", SLOW, str(ray_provider._RAY_SIDE), str(gate)]
+    side = subprocess.Popen(
+        [*words, group.settings.address, group.settings.namespace], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    try:
+        assert side.stdin is not None
+        side.stdin.write(json.dumps({"call": "submit", **told, "resources": {}}).encode() + b"\n")
+        # Its program has been killed.
+        side.stdin.close()
+        until(gate.with_suffix(".reached").exists, lambda: "it submits")
+        assert group.provider.allocations() == []
+        gate.touch()
+        assert side.wait(DEADLINE_S) == 0
+        assert group.until(State.STARTED).name == request.name
+    finally:
+        side.kill()
+        side.wait()
+
+
 def test_a_killed_node_takes_its_agents_away_and_no_others(cluster: RayCluster, group: Group, tmp_path: Path) -> None:
-    node = cluster.add_node()
+    node = cluster.add_node(CPUS)
     file = tmp_path / "pid"
     stays = group.request(*STAYS)
     group.provider.submit(stays)
@@ -209,10 +202,11 @@ def test_variables_and_words_arrive_and_the_last_ones_are_told(group: Group) -> 
 
 
 def test_what_a_cluster_has_no_room_for_waits_and_says_what_is_free(group: Group) -> None:
-    group.provider.submit(group.request(*STAYS, shape=Shape(1, gpus=1)))
+    group.provider.submit(group.request(*STAYS, shape=Shape(1, memory_bytes=3 << 29, gpus=1)))
     seen = group.only()
-    assert seen.state is State.QUEUED
-    assert "CPU: " in group.provider.why(seen)
+    awaited = "It waits for a node of the Ray cluster with enough free: CPU 1, GPU 1, memory 1.6 GB."
+    assert (seen.state, seen.reason) == (State.QUEUED, awaited)
+    assert group.provider.why(seen).startswith(f"{awaited} Free in all its nodes together: CPU ")
     assert group.provider.cancel(seen, only_queued=True)
     assert group.only().state is State.CANCELLED
 
@@ -225,6 +219,22 @@ def test_allocations_that_have_ended_are_forgotten_in_the_end(group: Group, monk
     after = RayProvider(group.settings, group.prefix)
     assert after.allocations() == []
     end_side(after)
+
+
+def test_groups_of_the_same_name_in_other_namespaces_are_others(group: Group) -> None:
+    request = group.request(*STAYS)
+    group.provider.submit(request)
+    group.until(State.STARTED)
+    other = RayProvider(group.settings._replace(namespace="other"), group.prefix)
+    try:
+        assert other.allocations() == []
+        other.submit(request)
+        assert [seen.name for seen in other.allocations()] == [request.name]
+        assert other.cancel(other.allocations()[0], only_queued=False)
+        until(lambda: all(seen.state.has_ended for seen in other.allocations()), lambda: "the other one has ended")
+        assert group.only().state is State.STARTED
+    finally:
+        end_side(other)
 
 
 def test_a_name_is_used_once(group: Group) -> None:

@@ -10,10 +10,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from windrow.common.quantities import size
 from windrow.common.signal_names import signal_name
 from windrow.fleet.provider import Refused, Request, Seen, State, Unreachable
 from windrow.fleet.providers.ray.settings import RaySettings
@@ -22,9 +23,11 @@ CONNECT_S = 60.0
 """So long it may take to connect with the cluster."""
 ANSWER_S = 30.0
 KEPT_S = 3600.0
-"""So long an allocation is listed after it was first seen to have ended."""
+"""So long the store keeps an allocation after it was first seen to have ended, or to have no actor."""
 _RAY_SIDE = Path(__file__).with_name("ray_side.py")
 _WORDS_MAX = 500
+_SIZES = ("memory", "object_store_memory")
+"""Resources of Ray's that are counted in bytes."""
 
 
 class RayProvider:
@@ -54,12 +57,11 @@ class RayProvider:
         found = []
         for told in self._side.call("list_all", prefix=self._prefix):
             seen = _seen(told)
-            if seen is None:
+            # Without an actor, its submission was cut off, or goes on in the process of a program that was killed.
+            if (seen is None or seen.state.has_ended) and self._is_old(told["name"]):
                 self._side.call("forget", name=told["name"])
-            elif seen.state.has_ended and self._is_old(seen.name):
-                self._side.call("forget", name=seen.name)
-                del self._ended_since[seen.name]
-            else:
+                del self._ended_since[told["name"]]
+            elif seen is not None:
                 found.append(seen)
         return found
 
@@ -73,8 +75,8 @@ class RayProvider:
         """What is free in the cluster, or how an agent ended and what it wrote last."""
         if seen.state is State.QUEUED:
             free = self._side.call("free")
-            shown = ", ".join(f"{name}: {count:g}" for name, count in sorted(free.items()) if ":" not in name)
-            return f"The cluster has no node with room for it. Free in all its nodes: {shown or 'nothing'}"
+            shown = _counts({name: count for name, count in free.items() if ":" not in name})
+            return f"{seen.reason} Free in all its nodes together: {shown or 'nothing'}"
         told = next((one for one in self._side.call("list_all", prefix=seen.name) if one["name"] == seen.name), None)
         log = json.loads(told["ended"])["log"] if told is not None and told["ended"] else []
         return "\n".join(filter(None, (seen.reason, *log)))
@@ -84,7 +86,7 @@ class RayProvider:
 
 
 def _seen(told: dict[str, Any]) -> Seen | None:
-    """An allocation, of what the store has; None: its actor never came to be."""
+    """An allocation, of what the store has; None: its actor has not come to be."""
     name, fate = told["name"], told["fate"]
     if told["ended"]:
         code = int(json.loads(told["ended"])["code"])
@@ -96,12 +98,23 @@ def _seen(told: dict[str, Any]) -> Seen | None:
     if fate == "cancelled":
         return Seen(name, name, State.CANCELLED)
     if told["lives"]:
-        return Seen(name, name, State.STARTED if fate else State.QUEUED)
+        return Seen(name, name, State.STARTED) if fate else Seen(name, name, State.QUEUED, _awaited(told["asked"]))
     if not fate:
         return None
     if not told["node_lives"]:
         return Seen(name, name, State.PREEMPTED, "Its node has left the cluster.")
     return Seen(name, name, State.FAILED, "Its actor was killed.")
+
+
+def _awaited(asked: str) -> str:
+    """Why an allocation waits, of what it takes."""
+    return f"It waits for a node of the Ray cluster with enough free: {_counts(json.loads(asked)) or 'nothing'}."
+
+
+def _counts(resources: Mapping[str, float]) -> str:
+    """Resources of Ray's, for people."""
+    shown = {name: size(int(count)) if name in _SIZES else f"{count:g}" for name, count in resources.items()}
+    return ", ".join(f"{name} {count}" for name, count in sorted(shown.items()))
 
 
 def _taken(settings: RaySettings, request: Request) -> dict[str, Any]:

@@ -4,9 +4,9 @@ A process that is connected with a cluster is ended by Ray when the cluster goes
 but Ray, so it runs in whatever Python has the versions of the cluster. It reads one JSON document a line, and answers
 with one.
 
-What is known of an allocation is in the key-value store of the cluster, below its name:
+What is known of an allocation is in the key-value store of the cluster, below the namespace and its name:
 
-- `asked`: it was asked for.
+- `asked`: it was asked for, and what it takes of a node.
 - `fate`: the actor writes `started NODE` before it starts the agent, whoever cancels it before that writes `cancelled`;
   only the first of the two is written.
 - `stopped`: somebody has told the agent to stop.
@@ -30,11 +30,15 @@ from typing import Any
 ray: Any = import_module("ray")
 internal_kv: Any = import_module("ray.experimental.internal_kv")
 
-STORE = b"windrow-fleet"
 LOG_LINES = 8
 STOP_S = 10.0
 # Whoever kills the actor, or its node, ends the agent, too: it drains.
 SHIM = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execvp(sys.argv[1], sys.argv[1:])"
+
+
+def store() -> bytes:
+    """The part of the cluster's store that belongs to the namespace: Ray itself keeps only actors apart by it."""
+    return f"windrow-fleet {ray.get_runtime_context().namespace}".encode()
 
 
 class AgentHolder:
@@ -44,7 +48,7 @@ class AgentHolder:
         self._name = name
         node = ray.get_runtime_context().get_node_id()
         self._agent: subprocess.Popen[str] | None = None
-        if internal_kv._internal_kv_put(f"{name}/fate", f"started {node}", overwrite=False, namespace=STORE):
+        if internal_kv._internal_kv_put(f"{name}/fate", f"started {node}", overwrite=False, namespace=store()):
             # Somebody has cancelled it.
             self._end()
             return
@@ -68,7 +72,7 @@ class AgentHolder:
     def stop(self) -> bool:
         """Tell the agent to drain."""
         if self._agent is not None:
-            internal_kv._internal_kv_put(f"{self._name}/stopped", "yes", namespace=STORE)
+            internal_kv._internal_kv_put(f"{self._name}/stopped", "yes", namespace=store())
             self._agent.send_signal(signal.SIGTERM)
         return True
 
@@ -83,7 +87,7 @@ class AgentHolder:
         self._end()
 
     def _tell(self, code: int, log: list[str]) -> None:
-        internal_kv._internal_kv_put(f"{self._name}/ended", json.dumps({"code": code, "log": log}), namespace=STORE)
+        internal_kv._internal_kv_put(f"{self._name}/ended", json.dumps({"code": code, "log": log}), namespace=store())
 
     def _end(self) -> None:
         actor = ray.get_runtime_context().current_actor
@@ -100,7 +104,8 @@ def submit(
     resources: dict[str, float],
 ) -> None:
     """Make the actor of an allocation."""
-    internal_kv._internal_kv_put(f"{name}/asked", "yes", namespace=STORE)
+    takes = {what: count for what, count in {"CPU": cpus, "GPU": gpus, "memory": memory, **resources}.items() if count}
+    internal_kv._internal_kv_put(f"{name}/asked", json.dumps(takes), namespace=store())
     taken: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "resources": resources}
     if memory:
         taken["memory"] = memory
@@ -114,7 +119,7 @@ def list_all(prefix: str) -> list[dict[str, Any]]:
     living = {name for name in ray.util.list_named_actors() if name.startswith(prefix)}
     nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
     found = []
-    for key in sorted(internal_kv._internal_kv_list(prefix.encode(), namespace=STORE)):
+    for key in sorted(internal_kv._internal_kv_list(prefix.encode(), namespace=store())):
         name, _, what = key.decode().partition("/")
         if what == "asked":
             told = {"name": name, "lives": name in living, **state_of(name)}
@@ -126,8 +131,8 @@ def list_all(prefix: str) -> list[dict[str, Any]]:
 def state_of(name: str) -> dict[str, Any]:
     """What the store has of an allocation; "" for what it does not have."""
     told: dict[str, Any] = {}
-    for what in ("fate", "stopped", "ended"):
-        value = internal_kv._internal_kv_get(f"{name}/{what}", namespace=STORE)
+    for what in ("asked", "fate", "stopped", "ended"):
+        value = internal_kv._internal_kv_get(f"{name}/{what}", namespace=store())
         told[what] = "" if value is None else value.decode()
     return told
 
@@ -138,7 +143,7 @@ def cancel(name: str, only_queued: bool) -> bool:
         actor = ray.get_actor(name)
     except ValueError:
         return False
-    if not internal_kv._internal_kv_put(f"{name}/fate", "cancelled", overwrite=False, namespace=STORE):
+    if not internal_kv._internal_kv_put(f"{name}/fate", "cancelled", overwrite=False, namespace=store()):
         ray.kill(actor)
         return True
     if only_queued or state_of(name)["ended"]:
@@ -148,8 +153,9 @@ def cancel(name: str, only_queued: bool) -> bool:
 
 def forget(name: str) -> None:
     """Remove what the store has of an allocation."""
+    # `asked` goes last: what is listed has it.
     for what in ("fate", "stopped", "ended", "asked"):
-        internal_kv._internal_kv_del(f"{name}/{what}", namespace=STORE)
+        internal_kv._internal_kv_del(f"{name}/{what}", namespace=store())
 
 
 def free() -> dict[str, float]:
