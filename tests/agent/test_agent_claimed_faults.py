@@ -91,6 +91,46 @@ def test_a_disk_that_is_full_is_the_fault_of_the_node(small_disk: Path) -> None:
     run()
 
 
+FILLER = """\
+import os
+def run(b):
+    path = {path!r}
+    if b != ["2"]:
+        os.path.exists(path) and os.unlink(path)
+        return b
+    with open(path, "wb", buffering=0) as file:
+        try:
+            while file.write(bytes(1 << 12)): pass
+        except OSError:
+            pass
+    {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "cause"),
+    [
+        ("return ['x' * (1 << 20)]", work.CAUSE_NODE_FAULT),
+        ("raise ValueError('after the disk was full')", work.CAUSE_EXCEPTION),
+    ],
+)
+def test_what_fails_while_the_disk_is_full_is_handed_in(
+    small_disk: Path, then: str, cause: work.Cause.ValueType
+) -> None:
+    """Though the logs cannot say so then, as they are on that disk, too."""
+
+    @scenario
+    async def run(rig: Rig) -> None:
+        rig.master.step(rig.script(FILLER.format(path=str(small_disk / "filler"), then=then)))
+        await rig.master.start()
+        rig.agents.append(AgentProcess(rig.master, small_disk / "agent", slots=1))
+        await rig.agents[0].start()
+        completion = await ended(rig, b"2")
+        assert completion.cause == cause, completion.message
+
+    run()
+
+
 def test_a_disk_that_nobody_can_write_is_found_out(small_disk: Path) -> None:
     (small_disk / "scratch").mkdir()
     try_disk(small_disk / "scratch")

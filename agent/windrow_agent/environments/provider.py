@@ -377,7 +377,4 @@ def _homes(folder: Path) -> dict[str, str]:
 
 
 def _write(log: CapturedFile, text: str) -> None:
-    try:
-        log.write(f"{text}\n".encode())
-    except OSError:
-        pass  # uv itself will report a full disk
+    log.write(f"{text}\n".encode())

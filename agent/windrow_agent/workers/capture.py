@@ -73,12 +73,21 @@ class CapturedFile:
         return self._open(os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def write(self, text: bytes) -> None:
-        """Appends a text of the agent's, unless that would exceed the bound."""
+        """Appends a text of the agent's, unless that would exceed the bound. If the disk is full or broken, or a script
+        has put something else in the place of the file, only this text is lost, as a whole.
+        """
         if self._size() + len(text) > self._limit:
             return
-        fd = self.open_for_writing()
         try:
-            os.write(fd, text)
+            fd = self.open_for_writing()
+        except OSError:
+            return
+        try:
+            size = os.fstat(fd).st_size
+            if os.write(fd, text) < len(text):
+                os.ftruncate(fd, size)
+        except OSError:
+            pass
         finally:
             os.close(fd)
 

@@ -91,10 +91,7 @@ class ProcessLog:
     def write(self) -> None:
         """Writes the lines that have gathered. If the disk is full or broken, only these lines are lost."""
         if self._lines:
-            try:
-                self._file.write("".join(self._lines).encode("utf-8", "backslashreplace"))
-            except OSError:
-                pass
+            self._file.write("".join(self._lines).encode("utf-8", "backslashreplace"))
             self._lines.clear()
 
     def _tell(self, moment: str, lease: Lease, how: str, figures: tuple[int, int, int, int, int]) -> None:
