@@ -66,6 +66,13 @@ class DockerProvider:
 
     def allocations(self) -> Sequence[Seen]:
         """The group's containers; those that have ended, for ten minutes."""
+        try:
+            return self._listed()
+        except EngineError as error:
+            raise Unreachable(f"The Docker engine does not list containers: {error}") from error
+
+    def _listed(self) -> Sequence[Seen]:
+        """The group's containers. Raises EngineError, Unreachable."""
         filters = {"label": self._labels()}
         found = []
         listed = self._engine.ask("GET", "/containers/json", {"all": "true", "filters": filters})
@@ -99,7 +106,7 @@ class DockerProvider:
         """How a container ended, and the last lines that its agent wrote."""
         path, query = f"/containers/{seen.engine_id}/logs", {"stdout": "1", "stderr": "1", "tail": str(LOG_LINES)}
         try:
-            return "\n".join(filter(None, (seen.reason, _log_of(self._engine.ask_bytes("GET", path, query)))))
+            return "\n".join(filter(None, (seen.reason, _log_of(self._engine.log(path, query)))))
         except EngineError:
             return seen.reason
 

@@ -13,13 +13,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from windrow.common.quantities import size
 from windrow.errors import UsageError
 from windrow.fleet.provider import Unreachable
 
 LOCAL = "unix:///var/run/docker.sock"
 ANSWER_S = 60.0
 """So long the engine may take to answer."""
+ANSWER_BYTES_MAX = 16_000_000
+"""No answer that is to be understood is longer: a list of 10,000 containers is about as long."""
+LOG_BYTES_MAX = 1_000_000
 _TLS_PORT, _PLAIN_PORT = 2376, 2375
+_WORDS_MAX = 500
 _NOT_NOW = http.client.SERVICE_UNAVAILABLE
 
 
@@ -53,16 +58,32 @@ class EngineApi:
 
     def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: object = None) -> Any:
         """What the engine answers, read from JSON; None if it answers nothing. Raises EngineError, Unreachable."""
-        answer = self.ask_bytes(method, path, query, body)
+        status, answer = self._ask(method, path, query, body, ANSWER_BYTES_MAX)
+        if len(answer) > ANSWER_BYTES_MAX:
+            raise Unreachable(
+                f"What answers at {self._address} is no Docker engine that a fleet can use: its answer to {method} "
+                f"{path} is longer than {size(ANSWER_BYTES_MAX)}"
+            )
+        _need_done(status, answer)
         if not answer:
             return None
         try:
             return json.loads(answer)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Unreachable(f"What answers at {self._address} is no Docker engine: {answer[:100]!r}") from error
 
-    def ask_bytes(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: object = None) -> bytes:
-        """What the engine answers. Raises EngineError, Unreachable."""
+    def log(self, path: str, query: Mapping[str, Any]) -> bytes:
+        """The beginning of what the engine answers, as it is. Raises EngineError, Unreachable."""
+        status, answer = self._ask("GET", path, query, None, LOG_BYTES_MAX)
+        _need_done(status, answer)
+        return answer[:LOG_BYTES_MAX]
+
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, Any] | None, body: object, bytes_max: int
+    ) -> tuple[int, bytes]:
+        """The status and what the engine answers; of a longer answer than `bytes_max`, one byte more than that. Raises
+        Unreachable.
+        """
         asked = {
             name: value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
             for name, value in (query or {}).items()
@@ -73,15 +94,12 @@ class EngineApi:
             with contextlib.closing(self._connection()) as connection:
                 connection.request(method, target, content, {"Content-Type": "application/json"})
                 response = connection.getresponse()
-                answer = response.read()
+                answer = response.read(bytes_max + 1)
+                if response.length and len(answer) <= bytes_max:
+                    raise http.client.IncompleteRead(answer, response.length)
         except (OSError, http.client.HTTPException, UsageError) as error:
             raise Unreachable(f"The Docker engine at {self._address} does not answer: {_words(error)}") from error
-        if response.status >= http.client.BAD_REQUEST:
-            message = _message(answer) or f"The Docker engine answered {response.status} {response.reason}."
-            if response.status == _NOT_NOW:
-                raise Unreachable(message)
-            raise EngineError(response.status, message)
-        return answer
+        return response.status, answer
 
     def _connection(self) -> http.client.HTTPConnection:
         check_address(self._address)
@@ -110,11 +128,20 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def _need_done(status: int, answer: bytes) -> None:
+    """Raises EngineError, Unreachable if the engine has not done what it was asked for."""
+    if status >= http.client.BAD_REQUEST:
+        message = _message(answer) or f"The Docker engine answered with HTTP status {status}."
+        if status == _NOT_NOW:
+            raise Unreachable(message)
+        raise EngineError(status, message)
+
+
 def _message(answer: bytes) -> str:
     try:
-        return str(json.loads(answer)["message"])
-    except (ValueError, TypeError, KeyError):
-        return answer.decode(errors="replace").strip()[:500]
+        return str(json.loads(answer)["message"])[:_WORDS_MAX]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return answer[: 4 * _WORDS_MAX].decode(errors="replace").strip()[:_WORDS_MAX]
 
 
 def _words(error: Exception) -> str:

@@ -14,14 +14,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from windrow.common.quantities import size
 from windrow.errors import UsageError
 from windrow.fleet.provider import Unreachable
 from windrow.fleet.providers.kubernetes.settings import KubernetesSettings
 
 PAGE = 500
 """Objects of a list that are asked for at once."""
+ANSWER_BYTES_MAX = 32_000_000
+"""Of one answer: a page of objects of 64 KB each, several times as long as pods are."""
+LIST_BYTES_MAX = 256_000_000
+"""Of all pages of a list."""
 CONNECT_S = 10
 WORDS_MAX = 1000
+_PART = 1024**2
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _REDIRECTION, _CLIENT, _UNAUTHORIZED, _TIMEOUT, _GONE, _TOO_MANY, _SERVER = 300, 400, 401, 408, 410, 429, 500
 
@@ -69,21 +75,18 @@ class Api:
         self, method: str, path: str, query: dict[str, str] | None = None, body: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """One call. Returns the object of the answer. Raises ApiError, Unreachable."""
-        try:
-            return self._call(method, path, query, body)
-        except ApiError as error:
-            if error.status != _UNAUTHORIZED:
-                raise
-        # A token of a kubeconfig may have run out: it is read anew, once.
-        self._session = None
-        return self._call(method, path, query, body)
+        return self._call(method, path, query, body)[0]
 
     def list(self, path: str, selector: str) -> list[dict[str, Any]]:
         """All objects with such labels, page by page. Raises ApiError, Unreachable."""
         found: list[dict[str, Any]] = []
         query = {"labelSelector": selector, "limit": str(PAGE)}
+        left = LIST_BYTES_MAX
         while True:
-            answer = self.call("GET", path, query)
+            answer, length = self._call("GET", path, query, None)
+            left -= length
+            if left < 0:
+                raise Unreachable(_too_long(self._open().configuration.host, path, LIST_BYTES_MAX))
             found += answer.get("items") or []
             following = (answer.get("metadata") or {}).get("continue")
             if not following:
@@ -92,7 +95,20 @@ class Api:
 
     def _call(
         self, method: str, path: str, query: dict[str, str] | None, body: dict[str, Any] | None
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], int]:
+        """The object of the answer, and how many bytes it had. Raises ApiError, Unreachable."""
+        try:
+            return self._call_once(method, path, query, body)
+        except ApiError as error:
+            if error.status != _UNAUTHORIZED:
+                raise
+        # A token of a kubeconfig may have run out: it is read anew, once.
+        self._session = None
+        return self._call_once(method, path, query, body)
+
+    def _call_once(
+        self, method: str, path: str, query: dict[str, str] | None, body: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], int]:
         import urllib3
 
         session = self._open()
@@ -118,10 +134,14 @@ class Api:
                 timeout=limit,
                 retries=False,
                 redirect=False,
+                preload_content=False,
             )
+            data = _content(answer)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise Unreachable(f"{configuration.host} does not answer: {_in_words(error)}") from error
-        return _understood(answer.status, answer.data, configuration.host)
+        if len(data) > ANSWER_BYTES_MAX:
+            raise Unreachable(_too_long(configuration.host, path, ANSWER_BYTES_MAX))
+        return _understood(answer.status, data, configuration.host), len(data)
 
     def _open(self) -> _Session:
         if self._session is None:
@@ -151,11 +171,35 @@ def _opened(settings: KubernetesSettings) -> _Session:
     return _Session(configuration, client.rest.RESTClientObject(configuration).pool_manager, namespace or "default")
 
 
+def _content(answer: Any) -> bytes:
+    """What an answer of urllib3 holds; of one that is too long, a little more than it may have. It is taken as it came:
+    nobody has asked for a compressed one, which may be long beyond all bounds.
+    """
+    data = bytearray()
+    try:
+        while part := answer.read(min(_PART, ANSWER_BYTES_MAX + 1 - len(data)), decode_content=False):
+            data += part
+            if len(data) > ANSWER_BYTES_MAX:
+                return bytes(data)
+        answer.release_conn()
+        return bytes(data)
+    finally:
+        # Where it has been given back, there is nothing to close.
+        answer.close()
+
+
+def _too_long(host: str, path: str, bytes_max: int) -> str:
+    return (
+        f"{host} does not answer as the API of Kubernetes does to a fleet: what it says of {path} is longer than "
+        f"{size(bytes_max)}"
+    )
+
+
 def _understood(status: int, data: bytes, host: str) -> dict[str, Any]:
     """The object of an answer. Raises ApiError, Unreachable."""
     try:
         found = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     told = found if isinstance(found, dict) else {}
     if status < _REDIRECTION:
@@ -169,7 +213,7 @@ def _understood(status: int, data: bytes, host: str) -> dict[str, Any]:
 
 
 def _text(data: bytes) -> str:
-    return " ".join(data.decode(errors="replace").split())[:WORDS_MAX]
+    return " ".join(data[: 4 * WORDS_MAX].decode(errors="replace").split())[:WORDS_MAX]
 
 
 def _in_words(error: Exception) -> str:
