@@ -21,6 +21,7 @@ from windrow.fleet.memory import (
     submission_failed,
     submitted,
 )
+from windrow.fleet.names import new_name
 from windrow.fleet.provider import Shape, State
 from windrow.fleet.settings import GroupSettings
 
@@ -179,6 +180,41 @@ def test_a_budget_of_the_day_ends_asking() -> None:
     assert one.reason == "The budget of the day (UTC) is used up: 50.50 of 50.00."
     assert decided([priced], [demand(100, 60.0)], spent={"g": 50.0})[0].begin == 0
     assert decided([priced], [demand(100, 60.0)], spent={"g": 49.0})[0].begin == 13
+
+
+@pytest.mark.parametrize(
+    ("least", "wants", "joined_ones", "wanted"),
+    [
+        (1, demand(1, workers_max=1), 0, 1),
+        (1, demand(100, 60.0), 0, 13),
+        (3, demand(1, workers_max=1), 0, 3),
+        (3, demand(1, workers_max=1), 1, 3),
+        (2, demand(1, workers_max=1, min_nodes=4), 0, 4),
+        (2, demand(1, workers_max=1, min_nodes=4), 2, 4),
+    ],
+)
+@pytest.mark.parametrize("memory", [Memory(pauses=1, paused_until=60.0, unjoined=3), Memory(pauses=1)])
+def test_agents_that_are_always_wanted_are_no_further_ones_while_a_group_is_held_back(
+    memory: Memory, least: int, wants: Demand, joined_ones: int, wanted: int
+) -> None:
+    there = [one._replace(name=new_name(PREFIX, stays=True)) for one in alive(joined_ones)]
+    (one,) = decided([group(least=least)], [wants], there, memory=memory)
+    assert one.wanted == wanted
+
+
+def test_what_a_step_needs_to_begin_is_not_cancelled_although_it_has_little_to_do() -> None:
+    memory, wants = Memory(), [demand(1, workers_max=1, min_nodes=4)]
+    for now in (0.0, UNWANTED_S, 2 * UNWANTED_S):
+        (one,) = decided([group()], wants, queued(5), now=now, memory=memory)
+        memory = one.memory
+        assert one.wanted == 4
+        assert len(one.cancel) == (1 if now == UNWANTED_S else 0)
+
+
+def test_a_pause_says_how_often_and_how_long_before_the_log_of_an_agent() -> None:
+    memory = Memory(unjoined=3, pauses=1, paused_until=60.0, why="exit code 1\nits log")
+    (one,) = decided([group()], [demand(1)], memory=memory)
+    assert one.reason == "exit code 1 (3 agents in a row never joined; it tries again after 1 min)\nits log"
 
 
 def test_a_pause_by_a_person_names_them() -> None:

@@ -137,8 +137,12 @@ def _blocked(group: GroupSettings, memory: Memory, now: float, circumstances: Ci
 
 
 def pause_words(memory: Memory) -> str:
-    """Why a group waits because asking has come to nothing too often, how often it has, and for how long it waits."""
-    return f"{memory.why} ({_failures(memory)}; it tries again after {duration(memory.pause_s)})".strip()
+    """Why a group waits because asking has come to nothing too often, how often it has, and for how long it waits.
+    All that is in the first line: further ones may be of an agent's log, which not everyone sees.
+    """
+    why, _, log = memory.why.partition("\n")
+    told = f"{why} ({_failures(memory)}; it tries again after {duration(memory.pause_s)})".strip()
+    return f"{told}\n{log}" if log else told
 
 
 def _failures(memory: Memory) -> str:
@@ -191,10 +195,13 @@ def _of_group(
     begin_staying = min(staying, allowed)
     begin = min(found.more, allowed - begin_staying)
     needed = max(group.min, found.used + found.more)
+    # Agents that `min` asks for and that may not be asked for now would meet demands as well as others.
+    able = sum(not one.is_leaving and not one.is_overdue(now) for one in held)
+    absent = max(0, group.min - able - staying - found.more)
     cancel, memory = _cancel(group, held, needed, memory, now)
     reasons = _reasons(group, held, found, staying + found.more - begin - begin_staying, blocked, now)
     return Decision(
-        min(group.max, max(needed, group.min) + found.short),
+        min(group.max, needed + max(0, found.short - absent)),
         begin,
         begin_staying,
         cancel,

@@ -108,6 +108,8 @@ class _Matching:
         self._groups = groups
         self._agents = agents
         self._free = [float(one.number) for one in agents]
+        self._kept = [0] * len(agents)
+        """So many are needed because a step begins on several nodes at once; those may have other work, too."""
         self._room = {group.name: float(rooms[group.name]) for group in groups}
         self._more = {group.name: 0.0 for group in groups}
         self._short = {group.name: 0.0 for group in groups}
@@ -127,6 +129,8 @@ class _Matching:
         serving = 0
         for index, one in enumerate(self._agents):
             if not misfit(one.pool, one.shape, one.lifetime_s, demand):
+                nodes = max(0, min(one.number, demand.min_nodes - serving))
+                self._kept[index] = max(self._kept[index], nodes)
                 each = workers_of(one.shape, demand)
                 taken = min(self._free[index], wanted / each)
                 self._free[index] -= taken
@@ -167,7 +171,7 @@ class _Matching:
         found = {}
         for group in self._groups:
             own = [index for index, one in enumerate(self._agents) if one.group == group.name]
-            used = sum(self._agents[index].number - self._free[index] for index in own)
+            used = sum(max(self._agents[index].number - self._free[index], self._kept[index]) for index in own)
             found[group.name] = Match(
                 math.ceil(used - _ROUNDING),
                 math.ceil(self._more[group.name] - _ROUNDING),
