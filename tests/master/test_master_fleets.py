@@ -249,12 +249,24 @@ def test_the_log_of_an_agent_is_for_those_who_see_all_projects(tmp_path: Path) -
     with SecureMaster(tmp_path).serving() as master, fleets_of(master) as fleets:
         with Client(access=master.access) as client:
             token = client.tokens.create("audio", "view", project="audio")[1]
-        sync(fleets, NEW, report("gpu-1", pb.ALLOCATION_STATE_FAILED, reason=words))
+        group = broken(status=pb.FleetGroupStatus(reason=words, failure=words))
+        sync(fleets, NEW, report("gpu-1", pb.ALLOCATION_STATE_FAILED, reason=words), groups=[group])
         whole = fleets.GetFleet(pb.GetFleetRequest(name="cluster"))
+        (whole_summary,) = fleets.ListFleets(pb.ListFleetsRequest()).fleets
         with fleets_of(master, token) as of_audio:
             shown = of_audio.GetFleet(pb.GetFleetRequest(name="cluster"))
+            (summary,) = of_audio.ListFleets(pb.ListFleetsRequest()).fleets
+        # What the program remembers of failures stays whole, whoever has looked.
+        assert sync(fleets, groups=[group]).fleet.groups[0].status.failure == words
     assert [one.reason for one in whole.allocations] == [words]
     assert [one.reason for one in shown.allocations] == ["exit code 1"]
+    for fleet, seen in (
+        (whole.fleet, words),
+        (whole_summary.fleet, words),
+        (shown.fleet, "exit code 1"),
+        (summary.fleet, "exit code 1"),
+    ):
+        assert [(one.status.reason, one.status.failure) for one in fleet.groups] == [(seen, seen)]
 
 
 def test_the_name_of_an_allocation_belongs_to_one_fleet_and_group_and_is_used_once(master: SecureMaster) -> None:

@@ -31,6 +31,16 @@ class GroupStatus(NamedTuple):
     pauses: int = 0
     failure: str = ""
 
+    @property
+    def brief_reason(self) -> str:
+        """The first line of its reason. Further lines may be of an agent's log, which tells of jobs of all projects."""
+        return _first_line(self.reason)
+
+    @property
+    def brief_failure(self) -> str:
+        """The first line of its failure."""
+        return _first_line(self.failure)
+
 
 class FleetGroup(NamedTuple):
     """Agents of one kind, from one engine. `min_set`, `max_set`: what an operator has set instead of the file's. Times
@@ -138,7 +148,7 @@ class Allocation(NamedTuple):
         """What its engine says in one line. Further lines may be of its agent's log, which tells of jobs of all
         projects.
         """
-        return self.reason.partition("\n")[0].strip()
+        return _first_line(self.reason)
 
     def become(self, after: AllocationState, now_s: float) -> Allocation:
         """The allocation in another state, which it has since `now_s`. Raises IllegalTransition."""
@@ -173,3 +183,7 @@ class Allocation(NamedTuple):
         """The allocation of a stored row."""
         fields = row._asdict()
         return cls(group=fields.pop("group_name"), state=AllocationState(fields.pop("state")), **fields)
+
+
+def _first_line(words: str) -> str:
+    return words.partition("\n")[0].strip()

@@ -101,7 +101,7 @@ class FleetService(fleet_service_pb2_grpc.FleetServiceServicer):
         counts = _counts(state, now)
         return pb.ListFleetsResponse(
             fleets=[
-                pb.FleetSummary(fleet=_fleet_message(state, fleet, now), counts=counts.get(name, ()))
+                pb.FleetSummary(fleet=_shown_message(state, fleet, now), counts=counts.get(name, ()))
                 for name, fleet in sorted(state.fleets.items())
             ]
         )
@@ -115,7 +115,7 @@ class FleetService(fleet_service_pb2_grpc.FleetServiceServicer):
         shown = [*own, *ended[-(request.ended_max or ENDED_SHOWN) :]]
         shown.sort(key=lambda one: one.begin_time, reverse=True)
         answer = pb.GetFleetResponse(
-            fleet=_fleet_message(state, fleet, now),
+            fleet=_shown_message(state, fleet, now),
             allocations=self._allocations.of(state, shown, now),
         )
         if caller().project:
@@ -141,7 +141,7 @@ class FleetService(fleet_service_pb2_grpc.FleetServiceServicer):
             caller().name,
         )
         fleet = await accepted(context, await self._standby.changes().update_fleet(command))
-        return pb.UpdateFleetResponse(fleet=_fleet_message(self._standby.changes().state, fleet, _now()))
+        return pb.UpdateFleetResponse(fleet=_shown_message(self._standby.changes().state, fleet, _now()))
 
     async def DeleteFleet(self, request: pb.DeleteFleetRequest, context: Context) -> pb.DeleteFleetResponse:
         """Forget a fleet; answered when that is durable."""
@@ -199,6 +199,15 @@ def _fleet_message(state: CoreState, fleet: Fleet, now: Moment) -> pb.Fleet:
     )
     if (heard_s := state.fleet_view.heard_s.get(fleet.name)) is not None:
         message.silent_ms = max(0, int((now.monotonic_s - heard_s) * 1000))
+    return message
+
+
+def _shown_message(state: CoreState, fleet: Fleet, now: Moment) -> pb.Fleet:
+    """A fleet as its caller may see it: the lines of an agent's log may tell of jobs of other projects."""
+    message = _fleet_message(state, fleet, now)
+    if caller().project:
+        for told, group in zip(message.groups, fleet.groups, strict=True):
+            told.status.reason, told.status.failure = group.status.brief_reason, group.status.brief_failure
     return message
 
 
