@@ -246,6 +246,17 @@ def test_what_only_waits_is_cancelled_and_what_starts_meanwhile_is_left(
         wait_for("it runs", begun.exists)
 
 
+@pytest.mark.parametrize("only_queued", [True, False])
+def test_a_number_that_slurm_has_given_again_is_not_cancelled(group: Group, *, only_queued: bool) -> None:
+    _fill(group.cluster)
+    name = group.submit()
+    seen = group.must_see(name)
+    assert not group.provider.cancel(seen._replace(name=f"{PREFIX}x-before"), only_queued=only_queued)
+    assert group.cluster.job_state(seen.engine_id) == "PENDING"
+    assert group.provider.cancel(seen, only_queued=only_queued)
+    group.wait(name, State.CANCELLED)
+
+
 def test_a_cancellation_that_was_cut_off_is_finished_by_whoever_looks_next(group: Group) -> None:
     _fill(group.cluster)
     name = group.submit()

@@ -98,8 +98,11 @@ class SlurmProvider:
         the start of a job only if it is pending, and does that in one step: one that has been put off cannot start, and
         is ended then.
         """
+        state = self._state(seen)
         if not only_queued:
-            return self._state(seen) in (State.QUEUED, State.STARTED) and self._end(seen.engine_id)
+            return state in (State.QUEUED, State.STARTED) and self._end(seen.engine_id)
+        if state is not State.QUEUED:
+            return False
         try:
             _scontrol("update", f"JobId={seen.engine_id}", f"StartTime=now+{PUT_OFF_DAYS}days")
         except commands.Failed:
@@ -179,8 +182,11 @@ class SlurmProvider:
                 self._end(job.id)
 
     def _state(self, seen: Seen) -> State | None:
-        """The state of a job now; None: the controller does not know it."""
-        return next((job.seen.state for job in self._queue() if job.id == seen.engine_id), None)
+        """The state of a job now; None: the controller does not know it. After a crash it may give the number of one
+        that it has forgotten to another.
+        """
+        own = (seen.engine_id, seen.name)
+        return next((job.seen.state for job in self._queue() if (job.id, job.name) == own), None)
 
     def _described(self, seen: Seen) -> str:
         try:
