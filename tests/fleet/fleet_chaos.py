@@ -68,6 +68,10 @@ class FleetInChaos(FleetOfProcesses):
         """Whether the engine or an event has ended an allocation."""
         return one.name in self.taken or one.state in ("preempted", "expired")
 
+    def is_killed(self, name: str) -> bool:
+        """Whether the engine or an event has ended an allocation, and its agent was not told before."""
+        return name in self.killed
+
     def fleet(self) -> Fleet | None:
         """With all allocations that the master remembers."""
         with self.client() as client:
@@ -163,8 +167,15 @@ class Chaos:
             return client.find(job).state.ended
 
     def _check_bounds(self) -> None:
-        alive, live = self.site.alive(), self.site.live()
-        assert len(alive) <= MOST and len(live) <= MOST, f"{self}: {alive}, {live}"
+        """No more agents than the group may have, for the engine and for the master. An agent that has said goodbye to
+        the master ends a moment later.
+        """
+        alive = self.site.alive()
+        allocations = self.site.allocations()
+        left = {one.name for one in allocations if one.state == "completed"}
+        there = [one for one in alive if one.name not in left]
+        live = [one for one in allocations if not one.has_ended]
+        assert len(there) <= MOST and len(live) <= MOST, f"{self}: {there}, {live}"
 
     def _check_reason(self) -> None:
         """A group that has less than it wants says why, in words for people."""
@@ -195,7 +206,7 @@ class Chaos:
         of_name = {one.name: one for one in site.allocations()}
         for one in attempts:
             if one.cause == "node_lost":
-                assert one.node_id in site.killed, f"{self}: its node was not killed: {one}"
+                assert site.is_killed(one.node_id), f"{self}: its node was not killed: {one}"
             elif one.cause == "preempted":
                 assert site.is_taken(of_name[one.node_id]), f"{self}: nobody has taken its node: {one}"
 

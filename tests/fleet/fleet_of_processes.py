@@ -100,9 +100,9 @@ class FleetOfProcesses(ServedCluster):
         """Those that live on this machine."""
         return [one for one in self.seen() if not one.state.has_ended]
 
-    def agent_pids(self) -> list[int]:
-        """The processes of its agents."""
-        keepers = [one.engine_id.rpartition(" ")[2] for one in self.alive() if one.engine_id]
+    def agent_pids(self, name: str = "") -> list[int]:
+        """The processes of its agents, or of one of them."""
+        keepers = [one.engine_id.rpartition(" ")[2] for one in self.alive() if one.engine_id and name in ("", one.name)]
         found = []
         for keeper in keepers:
             try:

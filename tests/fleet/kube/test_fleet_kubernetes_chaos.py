@@ -118,8 +118,9 @@ class FleetOnKubernetes(FleetInChaos):
             if name.startswith("fleet") and process.poll() is None:
                 process.terminate()
                 process.wait(60)
-        for name in self.running():
-            with contextlib.suppress(KeyError):
+        # Also what waits for a node: it would start once there is room.
+        with self.api.store.lock:
+            for name in list(self.api.store.objects["jobs"]):
                 self.engine.forget(name)
         try:
             wait_until(lambda: not self.alive(), "the agents have ended")

@@ -25,6 +25,8 @@ from slurm_packages import Programs, programs
 NODES = ("n1", "n2", "n3")
 CPUS, MEMORY_MB = 4, 4000
 """Of each node, as Slurm is told; the machine may have less."""
+JOBS_MAX = 10_000
+"""So many jobs are submitted to one controller at most."""
 WAIT_S = 60.0
 NAME_LENGTH = 12
 
@@ -47,6 +49,7 @@ class SlurmCluster:
         self.configuration = folder / "slurm.conf"
         self.extra_lines: list[str] = []
         """Of slurm.conf; they hold after `write_configuration` and a restart of the controller."""
+        self._controllers = 0
         self._ports = _free_ports(len(NODES) + 3)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -101,7 +104,11 @@ class SlurmCluster:
                     found.kill()
 
     def start_controller(self) -> None:
-        """Start the controller, and wait until it answers."""
+        """Start the controller, and wait until it answers. It gives numbers to jobs that no earlier one has given: one
+        that has crashed may have forgotten some, and the nodes would end what has such a number.
+        """
+        self._controllers += 1
+        self.write_configuration()
         self._spawn("slurmctld", ["slurmctld", "-D"])
         wait_for("the controller answers", self._answers)
 
@@ -130,20 +137,23 @@ class SlurmCluster:
         stepd = self.programs.path_of("slurmstepd")
         self._spawn(f"slurmd-{node}", ["slurmd", "-D", "-N", node, "-d", stepd])
 
-    def kill_node(self, node: str) -> None:
-        """Kill the daemon of a node, and all that runs on it, as a power failure does."""
+    def kill_node(self, node: str) -> set[str]:
+        """Kill the daemon of a node, and all that runs on it, as a power failure does; return the jobs' names."""
         process = self._running.pop(f"slurmd-{node}")
         process.kill()
         process.wait()
+        names: set[str] = set()
         marks = (f"SLURMD_NODENAME={node}", f"SLURM_CONF={self.configuration}")
         for found in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 variables = Path(f"/proc/{found.pid}/environ").read_bytes().decode(errors="replace").split("\0")
                 if all(mark in variables for mark in marks):
+                    names.update(one.partition("=")[2] for one in variables if one.startswith("SLURM_JOB_NAME="))
                     for above in found.parents():
                         if above.name() == "slurmstepd":
                             above.kill()
                     found.kill()
+        return names
 
     def run(self, *words: str, user: int | None = None, stdin: str = "") -> str:
         """What one of Slurm's commands prints; it has to succeed."""
@@ -207,6 +217,7 @@ class SlurmCluster:
             "PreemptType=preempt/partition_prio",
             "PreemptMode=REQUEUE",
             "ReturnToService=2",
+            f"FirstJobId={self._controllers * JOBS_MAX + 1}",
             "KillWait=10",
             "SlurmdTimeout=10",
             "MessageTimeout=5",
@@ -226,8 +237,11 @@ class SlurmCluster:
         ]
         if not any(line.startswith("MinJobAge") for line in lines):
             lines.append("MinJobAge=300")
-        self.configuration.write_text("\n".join(lines) + "\n")
-        self.configuration.chmod(0o644)
+        # In one step: commands read it all the time.
+        written = self.configuration.with_suffix(".written")
+        written.write_text("\n".join(lines) + "\n")
+        written.chmod(0o644)
+        written.replace(self.configuration)
 
     @property
     def _socket(self) -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +35,8 @@ groups:
     slurm: {{log_folder: {logs}}}
 """
 DAY_S = 86_400
+BY_SLURM = re.compile(r"^slurmstepd.* CANCELLED AT \S+ DUE TO (PREEMPTION|TIME LIMIT|NODE FAILURE)", re.MULTILINE)
+"""What the daemon of a node writes into the log of a job that Slurm takes away by itself."""
 SILENCES_S = (1.0, 7.0)
 """Slurm's commands give up after five seconds."""
 
@@ -73,8 +75,28 @@ class FleetOnSlurm(FleetInChaos):
         return self._names("--states=all")
 
     def is_taken(self, one: Allocation) -> bool:
-        """Also a node that failed takes allocations."""
-        return super().is_taken(one) or one.reason.startswith("NODE_FAIL")
+        """Also a node that failed takes allocations, and what Slurm has preempted may end well within its grace."""
+        return (
+            super().is_taken(one)
+            or one.reason.startswith("NODE_FAIL")
+            or bool(BY_SLURM.search(self._log(one.name)))
+            or self._is_forgotten(one.name)
+        )
+
+    def is_killed(self, name: str) -> bool:
+        """Also by Slurm, which ends what it finds on its nodes and does not know."""
+        return super().is_killed(name) or self._is_forgotten(name)
+
+    def _is_forgotten(self, name: str) -> bool:
+        """Whether Slurm has started a job, and has forgotten it in a crash. Else it knows all jobs of a day."""
+        return bool(self._log(name)) and name not in self.created()
+
+    def _log(self, name: str) -> str:
+        """What the agent of an allocation has printed, and the daemon of its node about its end."""
+        try:
+            return (self.private / "logs" / f"{name}.log").read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
 
     def happens(self) -> Mapping[str, Callable[[random.Random], None]]:
         """What happens to jobs, to nodes and to the controller."""
@@ -113,22 +135,21 @@ class FleetOnSlurm(FleetInChaos):
             names = self._names("-w", node)
             self.taken.update(names)
             self.killed.update(names)
-            self.slurm.kill_node(node)
+            # Also those that have just begun, and those that the controller does not know.
+            names = self.slurm.kill_node(node)
+            self.taken.update(names)
+            self.killed.update(names)
             self.slurm.start_node(node)
             self.slurm.wait_for_node(node)
 
     def _crash_controller(self, dice: random.Random) -> None:
         """What it has taken in the last seconds, it may have forgotten when it is back."""
-        before = set(self._names())
         self.slurm.kill_controller()
         time.sleep(2 * dice.random())
         self.look()
         self.slurm.start_controller()
         # Slurm notices minutes later that a job has ended while it was away; those of others are in the way.
         self.slurm.tried("scancel", "--name=urgent")
-        forgotten = before - set(self._names("--states=all"))
-        self.taken.update(forgotten)
-        self.killed.update(forgotten)
 
     def _silence_controller(self, dice: random.Random) -> None:
         self.slurm.signal_controller(signal.SIGSTOP)
@@ -165,7 +186,6 @@ def site(tmp_path: Path, cluster: SlurmCluster) -> Iterator[FleetOnSlurm]:
         made.end()
 
 
-@pytest.mark.skipif("WINDROW_FLEET_EVENTS" not in os.environ, reason="takes minutes: set WINDROW_FLEET_EVENTS")
 @pytest.mark.timeout(TIMEOUT_S)
 def test_jobs_are_right_whatever_happens_to_slurm_while_they_run(site: FleetOnSlurm) -> None:
     Chaos(site).run()
