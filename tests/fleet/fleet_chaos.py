@@ -72,6 +72,12 @@ class FleetInChaos(FleetOfProcesses):
         """Whether the engine or an event has ended an allocation, and its agent was not told before."""
         return name in self.killed
 
+    def is_over(self, one: Allocation) -> bool:
+        """Whether an allocation is over although its engine may still have it: its agent has said goodbye to the master
+        and ends a moment later.
+        """
+        return one.state == "completed"
+
     def fleet(self) -> Fleet | None:
         """With all allocations that the master remembers."""
         with self.client() as client:
@@ -167,13 +173,11 @@ class Chaos:
             return client.find(job).state.ended
 
     def _check_bounds(self) -> None:
-        """No more agents than the group may have, for the engine and for the master. An agent that has said goodbye to
-        the master ends a moment later.
-        """
+        """No more agents than the group may have, for the engine and for the master."""
         alive = self.site.alive()
         allocations = self.site.allocations()
-        left = {one.name for one in allocations if one.state == "completed"}
-        there = [one for one in alive if one.name not in left]
+        over = {one.name for one in allocations if self.site.is_over(one)}
+        there = [one for one in alive if one.name not in over]
         live = [one for one in allocations if not one.has_ended]
         assert len(there) <= MOST and len(live) <= MOST, f"{self}: {there}, {live}"
 
