@@ -74,8 +74,12 @@ def impostor() -> Iterator[Impostor]:
         def log_message(self, *words: Any) -> None:
             """Nothing is logged."""
 
+        def end_headers(self) -> None:
+            # Whoever is not told asks again on a connection that is about to close, and gets no answer.
+            self.send_header("Connection", "close")
+            super().end_headers()
+
         def do_GET(self) -> None:
-            self.close_connection = True
             made.answer(self)
 
     class Server(ThreadingHTTPServer):
