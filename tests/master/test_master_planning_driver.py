@@ -15,6 +15,7 @@ from own_children import own_children
 from windrow_master.core.commands import FailStep, PlanGroup
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import PLAN_RECORD
+from windrow_master.shell.planner_processes import PlannerProcesses
 from windrow_master.shell.planning_driver import STARTS_MAX, PlanningDriver
 from windrow_master.shell.project_turns import NICE_STEP, ProjectTurns
 
@@ -238,3 +239,30 @@ def test_a_planner_that_the_kernel_ends_is_told_as_that(tmp_path: Path) -> None:
     asyncio.run(run())
     assert list(scores.values()) == ["500"] * STARTS_MAX
     assert "ended by SIGKILL" in failed[0].message and "memory runs out" in failed[0].message
+
+
+def test_the_planner_at_hand_plans_once_and_not_if_it_has_ended() -> None:
+    def living() -> set[int]:
+        return {child.pid for child in planners()}
+
+    async def scenario() -> None:
+        processes = PlannerProcesses()
+        await processes.have_one_at_hand()
+        at_hand = living()
+        first, second = await processes.start(), await processes.start()
+        assert {first.pid} == at_hand != {second.pid}
+        await processes.have_one_at_hand()
+        dead = processes._at_hand
+        assert dead is not None
+        dead.kill()
+        await dead.wait()
+        third = await processes.start()
+        assert third.pid != dead.pid
+        await processes.have_one_at_hand()
+        await processes.close()
+        assert living() == {first.pid, second.pid, third.pid}
+        for process in (first, second, third):
+            process.kill()
+            await process.wait()
+
+    asyncio.run(scenario())
