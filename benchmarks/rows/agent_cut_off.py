@@ -11,7 +11,7 @@ import windrow
 from benchmarks.measurement import Contender, Metric, Outcome, Row
 from benchmarks.rows.file_work import check_rows, make_files
 from benchmarks.served import Served
-from benchmarks.waiting import DEADLINE_S, wait_until
+from benchmarks.waiting import wait_succeeded, wait_until
 from benchmarks.windrow_job import Job, files_job
 
 COUNT = 400
@@ -38,9 +38,7 @@ def _contenders(folder: Path) -> list[Contender]:
                 far_pids = _of(far)
                 link.cut()
                 cut_ns = time.time_ns()
-                ended = client.wait(submitted.job_id, timeout_s=DEADLINE_S, check=False)
-                if not ended.state.succeeded:
-                    raise RuntimeError(f"the job ended {ended.state}: {ended.message}")
+                wait_succeeded(client, submitted.job_id)
         check_rows(job.output, names)
         return Outcome(_figures(job, cut_ns, far_pids))
 

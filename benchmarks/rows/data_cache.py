@@ -12,7 +12,7 @@ from benchmarks.measurement import Contender, Metric, Outcome, Row
 from benchmarks.object_store import BUCKET, ObjectStore
 from benchmarks.rows.file_work import check_rows
 from benchmarks.served import Served
-from benchmarks.waiting import DEADLINE_S, wait_until
+from benchmarks.waiting import wait_succeeded, wait_until
 from benchmarks.windrow_job import files_job
 
 COUNT = 500
@@ -57,10 +57,8 @@ def _read(client: windrow.Client, place: Path, names: list[str]) -> float:
     file.write_text(file.read_text().replace("path: unused", f"path: {INPUT}"))
     begun = time.monotonic()
     submitted = client.submit(file)
-    ended = client.wait(submitted.job_id, timeout_s=DEADLINE_S, check=False)
+    wait_succeeded(client, submitted.job_id)
     took = time.monotonic() - begun
-    if not ended.state.succeeded:
-        raise RuntimeError(f"the job ended {ended.state}: {ended.message}")
     check_rows(job.output, names)
     return took
 

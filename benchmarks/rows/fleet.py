@@ -14,7 +14,7 @@ from windrow.sdk.fleet import Allocation
 from benchmarks.measurement import Contender, Metric, Outcome, Row
 from benchmarks.rows.file_work import check_rows, make_files
 from benchmarks.served import Served
-from benchmarks.waiting import DEADLINE_S, wait_until
+from benchmarks.waiting import wait_succeeded, wait_until
 from benchmarks.windrow_job import files_job
 
 COUNT = 100
@@ -47,9 +47,7 @@ def _contenders(folder: Path) -> list[Contender]:
             job_id = client.submit(job.folder / "job.yml").job_id
             # A process that has ended says no more when it started.
             started_s = _agent_started_s(client)
-            ended = client.wait(job_id, timeout_s=DEADLINE_S, check=False)
-            if not ended.state.succeeded:
-                raise RuntimeError(f"the job ended {ended.state}: {ended.message}")
+            wait_succeeded(client, job_id)
             check_rows(job.output, names)
             (allocation,) = _allocations(client)
             wait_until("the agent has left", lambda: all(one.has_ended for one in _allocations(client)))

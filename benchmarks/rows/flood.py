@@ -20,7 +20,7 @@ from benchmarks.measurement import Contender, Metric, Outcome, Row
 from benchmarks.programs import ROOT
 from benchmarks.rows.file_work import check_rows, make_files
 from benchmarks.served import Served
-from benchmarks.waiting import DEADLINE_S, wait_until
+from benchmarks.waiting import wait_succeeded, wait_until
 from benchmarks.windrow_job import files_job
 
 COUNT = 400
@@ -64,10 +64,8 @@ def _contenders(folder: Path) -> list[Contender]:
                 with _strangers(served.address, reached) if flooded else _nobody():
                     begun, before = time.monotonic(), sum(master.cpu_times()[:2])
                     submitted = client.submit(job.folder / "job.yml")
-                    ended = client.wait(submitted.job_id, timeout_s=DEADLINE_S, check=False)
+                    wait_succeeded(client, submitted.job_id)
                     took, used = time.monotonic() - begun, sum(master.cpu_times()[:2]) - before
-                if not ended.state.succeeded:
-                    raise RuntimeError(f"the job ended {ended.state}: {ended.message}")
                 memory = master.memory_info().rss / 1e6
         check_rows(job.output, names)
         return Outcome({"rate": COUNT / took, "master": used / took, "memory": memory, **reached})
